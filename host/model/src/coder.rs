@@ -1,0 +1,7 @@
+//! (being written)
+/// Being written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Coder {
+    /// Bytes.
+    Bytes,
+}

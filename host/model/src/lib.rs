@@ -1,0 +1,25 @@
+//! The nouns that every other crate shares: ids, time, windows, panes, batches, coders, windowing strategies, metrics.
+//!
+//! Pure data. Nothing here knows protocol buffers, threads, clocks, files or a particular worker or ledger.
+//! Read in the order of the modules: each uses only those above it.
+
+pub mod error;
+pub mod reader;
+pub mod ids;
+pub mod time;
+pub mod window;
+pub mod pane;
+pub mod coder;
+pub mod value;
+pub mod batch;
+pub mod windowing;
+pub mod metrics;
+pub mod urn;
+
+pub use batch::{Batch, BatchBuilder, Dictionary, Timestamps};
+pub use coder::Coder;
+pub use error::DecodeError;
+pub use ids::{BundleId, EnvironmentId, JobId, ShardId, StageId, TransformId};
+pub use reader::Reader;
+pub use time::{Duration, Timestamp};
+pub use window::WindowCoder;
