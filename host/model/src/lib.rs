@@ -9,6 +9,7 @@ pub mod ids;
 pub mod time;
 pub mod window;
 pub mod pane;
+pub mod schema;
 pub mod coder;
 pub mod value;
 pub mod batch;
