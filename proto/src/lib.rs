@@ -14,7 +14,13 @@ pub use generated::job_management::v1 as job;
 pub use generated::fn_execution::v1 as fnapi;
 
 /// Nested as the packages are, because generated code refers to other packages by relative path.
-#[allow(missing_docs, unreachable_pub, rustdoc::all, clippy::all, clippy::unwrap_used, reason = "generated")]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    rustdoc::all,
+    clippy::all,
+    reason = "generated"
+)]
 mod generated {
     pub mod pipeline {
         pub mod v1 {
