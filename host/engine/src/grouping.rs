@@ -1,0 +1,1 @@
+//! Grouping by key and window: from rows to panes. (Being written.)

@@ -1,0 +1,18 @@
+//! Keyed state as the engine uses it: ordered cells, read through the bundle's own writes.
+
+use bytes::Bytes;
+
+/// The state could not be read.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StateError(pub String);
+
+/// Cells of one shard, seen by one bundle: committed cells with the bundle's writes on top.
+pub trait KeyedState {
+    /// A cell's value.
+    fn get(&self, cell: &[u8]) -> Result<Option<Bytes>, StateError>;
+    /// Cells in `[from, to)` in order, at most `cells_max` and, beyond the first, about `bytes_max` bytes of them.
+    fn scan(&self, from: &[u8], to: &[u8], cells_max: usize, bytes_max: usize) -> Result<Vec<(Bytes, Bytes)>, StateError>;
+    /// Sets a cell, or deletes it.
+    fn put(&mut self, cell: Bytes, value: Option<Bytes>);
+}
