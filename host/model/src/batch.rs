@@ -43,6 +43,37 @@ impl Dictionary {
         Dictionary { entries: Arc::from([entry]), index: Arc::from([]) }
     }
 
+    /// A column of `rows` rows from its parts: entry of row i is `index[i]`, or entry 0 when the index is empty.
+    /// Fails when the index has another length or points outside the entries, and when rows have no entry at all.
+    pub fn from_parts(entries: Vec<Bytes>, index: Vec<u32>, rows: usize) -> Result<Self, DecodeError> {
+        if entries.is_empty() && rows > 0 {
+            return Err(DecodeError::malformed("dictionary", "no entries"));
+        }
+        if !index.is_empty() && index.len() != rows {
+            return Err(DecodeError::malformed("dictionary", "the index has not one entry per row"));
+        }
+        if index.iter().any(|entry| *entry as usize >= entries.len()) {
+            return Err(DecodeError::malformed("dictionary", "index out of range"));
+        }
+        Ok(Dictionary { entries: entries.into(), index: index.into() })
+    }
+
+    /// The entry of each row; empty when all rows are entry 0.
+    pub fn index(&self) -> &[u32] {
+        &self.index
+    }
+
+    /// The column that has, in row i, what this one has in row `origin[i]`.
+    ///
+    /// # Panics
+    /// When an origin is not a row of this column.
+    pub fn pick(&self, origin: &[u32]) -> Dictionary {
+        if self.is_constant() {
+            return self.clone();
+        }
+        Dictionary { entries: self.entries.clone(), index: origin.iter().map(|row| self.index[*row as usize]).collect() }
+    }
+
     /// The distinct entries, in order of first use.
     pub fn entries(&self) -> &[Bytes] {
         &self.entries
@@ -97,6 +128,29 @@ pub struct Row<'a> {
 }
 
 impl Batch {
+    /// A batch from its columns. Fails when they do not fit each other; never looks into values, windows and panes.
+    pub fn from_columns(
+        values: Bytes,
+        ends: Vec<u32>,
+        timestamps: Timestamps,
+        windows: Dictionary,
+        panes: Dictionary,
+    ) -> Result<Batch, DecodeError> {
+        let rows = ends.len();
+        let end = ends.last().map_or(0, |end| *end as usize);
+        if !ends.is_sorted() || end != values.len() {
+            return Err(DecodeError::malformed("batch", "rows do not fill the arena in order"));
+        }
+        if matches!(&timestamps, Timestamps::Each(each) if each.len() != rows) {
+            return Err(DecodeError::malformed("batch", "not one timestamp per row"));
+        }
+        let fits = |column: &Dictionary| (column.is_constant() && (rows == 0 || !column.entries.is_empty())) || column.index.len() == rows;
+        if !fits(&windows) || !fits(&panes) {
+            return Err(DecodeError::malformed("batch", "not one window set and pane per row"));
+        }
+        Ok(Batch { values, ends: ends.into(), timestamps, windows, panes })
+    }
+
     /// How many elements.
     #[inline]
     pub fn rows(&self) -> usize {
@@ -448,6 +502,27 @@ mod tests {
                 assert_eq!(Batch::decode(&bytes.into()).unwrap(), slice);
             }
         }
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_are_refused() {
+        let global = || Dictionary::constant(Bytes::from_static(window::GLOBAL_SET));
+        let pane = || Dictionary::constant(Bytes::from_static(pane::NO_FIRING));
+        let check = |ends: &[u32], times: &[i64]| {
+            let times: Vec<Timestamp> = times.iter().map(|millis| Timestamp::from_millis(*millis)).collect();
+            Batch::from_columns(Bytes::from_static(b"abc"), ends.to_vec(), Timestamps::Each(times.into()), global(), pane()).is_ok()
+        };
+        assert!(check(&[1, 1, 3], &[1, 2, 3]));
+        assert!(!check(&[1, 3, 2, 3], &[1, 2, 3, 4]), "ends go back");
+        assert!(!check(&[1, 2], &[1, 2]), "bytes left over");
+        assert!(!check(&[1, 4], &[1, 2]), "past the arena");
+        assert!(!check(&[], &[]), "no rows for the bytes");
+        assert!(!check(&[3], &[1, 2]), "too many timestamps");
+        assert!(Dictionary::from_parts(vec![Bytes::new()], vec![0, 1], 2).is_err());
+        assert!(Dictionary::from_parts(vec![Bytes::new()], vec![0], 2).is_err());
+        assert!(Dictionary::from_parts(vec![], vec![], 1).is_err());
+        let picked = Dictionary::from_parts(vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")], vec![0, 1], 2).unwrap().pick(&[1, 1, 0]);
+        assert_eq!((0..3).map(|row| picked.get(row).to_vec()).collect::<Vec<_>>(), [b"b", b"b", b"a"]);
     }
 
     #[test]

@@ -40,8 +40,12 @@ pub struct TransformSpec {
     pub dofn_urn: String,
     /// For a ParDo: the payload of its DoFn.
     pub dofn_payload: Bytes,
+    /// Where it runs. Components may share a stage, so this can differ from the stage's.
+    pub environment: EnvironmentId,
     /// Main input collection.
     pub input: String,
+    /// For a Flatten: its input collections besides `input`. Empty otherwise.
+    pub flattened: Vec<String>,
     /// Output tag and collection, by tag.
     pub outputs: Vec<(String, String)>,
 }
