@@ -126,6 +126,8 @@ pub struct Transform {
     pub id: TransformId,
     /// The user's name.
     pub name: String,
+    /// Where it runs: the body's environment, or another WebAssembly component that shares the stage with it.
+    pub environment: EnvironmentId,
     /// Its URN.
     pub urn: String,
     /// For a ParDo, the URN of the DoFn.
