@@ -15,6 +15,7 @@ pub mod value;
 pub mod batch;
 pub mod windowing;
 pub mod metrics;
+pub mod metric_codec;
 pub mod urn;
 
 pub use batch::{Batch, BatchBuilder, Dictionary, Timestamps};

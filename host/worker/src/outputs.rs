@@ -123,6 +123,11 @@ impl Outputs {
         Outputs { sinks, stager: options.stager, finished: Vec::new(), bytes: Arc::default() }
     }
 
+    /// Whether nobody reads any output of the stage.
+    pub fn is_nowhere(&self) -> bool {
+        self.sinks.is_empty()
+    }
+
     /// Bytes of values collected so far, readable while the bundle runs.
     pub fn bytes(&self) -> Arc<std::sync::atomic::AtomicU64> {
         self.bytes.clone()
@@ -195,12 +200,7 @@ fn emit(
     target: Target,
     batch: &Batch,
 ) -> Result<(), Error> {
-    let mut window_end = Timestamp::MIN;
-    for set in batch.windows().entries() {
-        for window in window_coder.windows_of(set).map_err(malformed)? {
-            window_end = window_end.max(window_coder.max_timestamp(window).map_err(malformed)?);
-        }
-    }
+    let window_end = window_end(batch, window_coder).map_err(malformed)?;
     for (stage, input) in &lane.readers {
         finished.push(Output {
             stage: *stage,
@@ -212,6 +212,17 @@ fn emit(
         });
     }
     Ok(())
+}
+
+/// The last timestamp of the latest window of any row; MIN without rows.
+pub fn window_end(batch: &Batch, window_coder: model::WindowCoder) -> Result<Timestamp, model::DecodeError> {
+    let mut end = Timestamp::MIN;
+    for set in batch.windows().entries() {
+        for window in window_coder.windows_of(set)? {
+            end = end.max(window_coder.max_timestamp(window)?);
+        }
+    }
+    Ok(end)
 }
 
 fn malformed(error: model::DecodeError) -> Error {

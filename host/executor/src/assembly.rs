@@ -1,0 +1,131 @@
+//! From a plan to what engine and workers want to know of it. No decisions are made here.
+
+use std::sync::Arc;
+
+use engine::{GateMapping, SideGate, StageShape, Topology, Upstream};
+use model::windowing::WindowFn;
+use model::{ShardId, StageId};
+use plan::{Head, Input, Plan, Reader, SideInput, Stage, WindowMapping};
+use worker::{Delivery, PortSpec, Routing, SinkSpec, StageSpec, TimerFamily, TransformSpec};
+
+/// The engine's view of all stages, from one shard.
+pub fn topology(plan: &Plan, shards: u32, shard: ShardId) -> Topology {
+    Topology { shards, shard, stages: plan.stages.iter().map(shape).collect() }
+}
+
+fn shape(stage: &Stage) -> StageShape {
+    let upstream = |input: &Input| match input {
+        Input::Impulse => None,
+        Input::Stage { stage, local } => Some(Upstream { stage: *stage, local: *local }),
+    };
+    StageShape {
+        name: stage.name.clone(),
+        head: match &stage.head {
+            Head::Plain => engine::Head::Plain,
+            Head::Grouping(strategy) => engine::Head::Grouping(strategy.clone()),
+            Head::Restrictions { unbounded } => engine::Head::Restrictions { unbounded: *unbounded },
+        },
+        inputs: stage.inputs.iter().filter_map(upstream).collect(),
+        gates: stage.side_inputs.iter().map(gate).collect(),
+        input_coder: stage.input_coder.clone(),
+        window_coder: stage.input_windows,
+    }
+}
+
+fn gate(side: &SideInput) -> SideGate {
+    let mapping = match (&side.mapping, &side.windowing.window_fn) {
+        (WindowMapping::ToGlobal, _) | (_, WindowFn::Global) => GateMapping::Global,
+        (WindowMapping::ByEnd, WindowFn::Fixed { size, offset }) => GateMapping::Fixed { size: *size, offset: *offset },
+        (WindowMapping::ByEnd, WindowFn::Sliding { size, period, offset }) => {
+            GateMapping::Sliding { size: *size, period: *period, offset: *offset }
+        }
+        _ => GateMapping::Same,
+    };
+    SideGate {
+        name: format!("{} of {}", side.tag, side.transform),
+        producers: side.producers.iter().map(|(stage, _)| *stage).collect(),
+        mapping,
+    }
+}
+
+/// The workers' view of one stage.
+pub fn stage_spec(plan: &Plan, id: StageId) -> Arc<StageSpec> {
+    let stage = &plan.stages[id.0 as usize];
+    let sinks = stage.sinks.iter().enumerate().map(|(index, sink)| SinkSpec {
+        port: PortSpec {
+            transform: sink.transform.clone(),
+            collection: sink.collection.clone(),
+            coder: sink.coder.clone(),
+            window_coder: sink.windows,
+        },
+        deliveries: sink.readers.iter().map(|reader| delivery(plan, id, index as u32, reader)).collect(),
+    });
+    let mut spec = StageSpec {
+        stage: id,
+        name: stage.name.clone(),
+        environment: model::EnvironmentId(0),
+        transforms: Vec::new(),
+        descriptor: bytes::Bytes::new(),
+        source: PortSpec {
+            transform: "".into(),
+            collection: String::new(),
+            coder: stage.input_coder.clone(),
+            window_coder: stage.input_windows,
+        },
+        sinks: sinks.collect(),
+        timer_families: Vec::new(),
+        splittable: matches!(stage.head, Head::Restrictions { .. }),
+    };
+    if let Some(body) = &stage.body {
+        spec.environment = body.environment;
+        spec.transforms = body.transforms.iter().map(transform).collect();
+        spec.descriptor = body.descriptor.clone();
+        spec.source = PortSpec {
+            transform: body.source.clone(),
+            collection: body.source_collection.clone(),
+            coder: body.source_coder.clone(),
+            window_coder: body.source_windows,
+        };
+        spec.timer_families = body.timer_families.iter().map(timer_family).collect();
+    }
+    Arc::new(spec)
+}
+
+fn delivery(plan: &Plan, producer: StageId, sink: u32, reader: &Reader) -> Delivery {
+    match reader {
+        Reader::Side => Delivery { stage: producer, input: sink, routing: Routing::Broadcast, per_window: false },
+        Reader::Main { stage, input, routing } => Delivery {
+            stage: *stage,
+            input: *input,
+            routing: match routing {
+                plan::Routing::Local => Routing::Local,
+                plan::Routing::ByKey => Routing::ByKey,
+                plan::Routing::RoundRobin => Routing::RoundRobin,
+            },
+            per_window: !plan.stages[stage.0 as usize].side_inputs.is_empty(),
+        },
+    }
+}
+
+fn transform(transform: &plan::Transform) -> TransformSpec {
+    TransformSpec {
+        id: transform.id.clone(),
+        name: transform.name.clone(),
+        environment: transform.environment,
+        urn: transform.urn.clone(),
+        dofn_urn: transform.dofn_urn.clone(),
+        dofn_payload: transform.dofn_payload.clone(),
+        input: transform.input.clone(),
+        outputs: transform.outputs.clone(),
+    }
+}
+
+fn timer_family(family: &plan::TimerFamily) -> TimerFamily {
+    TimerFamily {
+        transform: family.transform.clone(),
+        family: family.family.clone(),
+        event_time: family.event_time,
+        key_coder: family.key_coder.clone(),
+        window_coder: family.window_coder,
+    }
+}

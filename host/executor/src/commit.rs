@@ -1,0 +1,103 @@
+//! From finished bundles to one commit.
+
+use bytes::Bytes;
+use engine::{Engine, EntryRows};
+use ledger::{Append, Commit, Consumed, Destination, JobLedger, Partition, Position, Staged};
+use model::{ShardId, StageId, WindowCoder};
+use worker::outputs::Target;
+use worker::{Outcome, Output, Residual, StageSpec};
+
+use crate::job::Failure;
+use crate::overlay::CellSpace;
+use crate::running::Finished;
+
+/// Adds a finished bundle's effects to `commit`. Returns how many rows it consumed.
+pub fn add(
+    commit: &mut Commit,
+    finished: &mut Finished,
+    spec: &StageSpec,
+    shard: ShardId,
+    engine: &mut Engine,
+    ledger: &dyn JobLedger,
+    now_ms: i64,
+) -> Result<u64, Failure> {
+    let outcome = &mut finished.outcome;
+    let consumed = engine.finish(finished.bundle, &outcome.unprocessed);
+    let rows = consumed.iter().flat_map(|entry| &entry.rows).map(|rows| u64::from(rows.end - rows.start)).sum();
+    commit.consumed.extend(consumed.into_iter().map(consumption));
+    for output in outcome.outputs.drain(..) {
+        commit.appends.push(append_output(output, finished.stage)?);
+    }
+    for residual in outcome.residuals.drain(..) {
+        commit.appends.push(append_residual(residual, spec, shard, ledger, now_ms)?);
+    }
+    commit.state.append(&mut finished.writes);
+    Ok(rows)
+}
+
+/// The cell that keeps a stage's committed metrics.
+pub fn metrics_cell(stage: StageId) -> Bytes {
+    CellSpace::Metrics.cell(&stage.0.to_be_bytes())
+}
+
+/// The engine's position as the ledger's.
+pub fn ledger_position(position: engine::Position) -> Position {
+    let partition = if position.broadcast { Partition::Broadcast } else { Partition::Own };
+    Position { partition, offset: position.offset }
+}
+
+fn consumption(entry: EntryRows) -> Consumed {
+    Consumed { position: ledger_position(entry.position), rows: entry.rows }
+}
+
+fn append_output(output: Output, producer: StageId) -> Result<Append, Failure> {
+    let payload = output.payload.downcast::<Staged>().map_err(|_| Failure::internal("an output was staged by a stranger"))?;
+    Ok(Append {
+        to: match output.target {
+            Target::Shard(shard) => Destination::Shard(shard),
+            Target::Broadcast => Destination::Broadcast,
+        },
+        stage: output.stage,
+        input: output.input,
+        producer,
+        payload: *payload,
+        hold: output.min_timestamp,
+        window_end: output.window_end,
+        not_before_ms: None,
+    })
+}
+
+fn append_residual(
+    residual: Residual,
+    spec: &StageSpec,
+    shard: ShardId,
+    ledger: &dyn JobLedger,
+    now_ms: i64,
+) -> Result<Append, Failure> {
+    let window_end = worker::outputs::window_end(&residual.batch, windows(spec))
+        .map_err(|error| Failure::internal(format!("malformed residual of {}: {error}", spec.name)))?;
+    Ok(Append {
+        to: Destination::Shard(shard),
+        stage: spec.stage,
+        input: 0,
+        producer: spec.stage,
+        payload: ledger.stage(residual.batch).map_err(Failure::storage)?,
+        hold: residual.hold,
+        window_end,
+        not_before_ms: (residual.delay_ms > 0).then(|| now_ms.saturating_add(residual.delay_ms)),
+    })
+}
+
+fn windows(spec: &StageSpec) -> WindowCoder {
+    spec.source.window_coder
+}
+
+/// Whether a worker's list of unprocessed rows makes sense for `rows` rows of input.
+pub fn plausible(outcome: &Outcome, rows: usize) -> bool {
+    let mut last = 0;
+    outcome.unprocessed.iter().all(|range| {
+        let sane = range.start >= last && range.start < range.end && range.end <= rows;
+        last = range.end;
+        sane
+    })
+}

@@ -1,0 +1,223 @@
+//! Starts a job's shards, watches for the first failure and for the end, and answers questions about the job.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use ledger::JobLedger;
+use model::{ShardId, TransformId};
+use plan::Plan;
+use worker::{StageSpec, Worker};
+
+use crate::metrics::JobMetrics;
+use crate::options::Options;
+use crate::progress::JobProgress;
+use crate::quiescence::Quiescence;
+use crate::shard::{Event, Shard, Step};
+use crate::side_inputs::SideInputs;
+
+/// The wall clock, in milliseconds since the epoch.
+pub trait Clock: Send + Sync {
+    /// Now.
+    fn now_ms(&self) -> i64;
+}
+
+/// Everything that a run needs.
+pub struct JobSpec {
+    /// For thread names and messages.
+    pub name: String,
+    /// What to run.
+    pub plan: Arc<Plan>,
+    /// Shards; the same for the life of the job.
+    pub shards: u32,
+    /// The job's storage.
+    pub ledger: Arc<dyn JobLedger>,
+    /// One worker per environment of the plan.
+    pub workers: Vec<Arc<dyn Worker>>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Bounds and habits.
+    pub options: Options,
+}
+
+/// Told once how the job ended.
+pub trait Observer: Send + Sync {
+    /// All shards have stopped. Called from a thread of the job.
+    fn ended(&self, result: Result<(), Failure>);
+}
+
+/// Why a job did not succeed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Failure {
+    /// User code raised. The text is the SDK's, verbatim.
+    #[error("{message}")]
+    User {
+        /// The transform, if the worker knows.
+        transform: Option<TransformId>,
+        /// The SDK's text.
+        message: String,
+    },
+    /// A worker or the storage is gone.
+    #[error("{0}")]
+    Infrastructure(String),
+    /// A fault of ours or of an SDK.
+    #[error("{0}")]
+    Internal(String),
+    /// Work remains but nothing can ever happen again.
+    #[error("the job is stuck: nothing runs, nothing is on its way and work remains\n{0}")]
+    Stuck(String),
+    /// As asked.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl Failure {
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Failure::Internal(message.into())
+    }
+
+    pub(crate) fn storage(error: ledger::Error) -> Self {
+        Failure::Infrastructure(error.to_string())
+    }
+}
+
+impl From<worker::Error> for Failure {
+    fn from(error: worker::Error) -> Self {
+        match error {
+            worker::Error::User { transform, message } => Failure::User { transform, message },
+            worker::Error::Infrastructure(message) => Failure::Infrastructure(message),
+            worker::Error::Protocol(message) => Failure::Internal(message),
+            worker::Error::Aborted => Failure::Cancelled,
+        }
+    }
+}
+
+/// What the shards of a job share.
+pub struct Shared {
+    pub(crate) spec: JobSpec,
+    pub(crate) stages: Vec<Arc<StageSpec>>,
+    pub(crate) side_inputs: Arc<SideInputs>,
+    pub(crate) quiescence: Quiescence,
+    /// Metrics of all shards.
+    pub metrics: JobMetrics,
+    /// Counters and statuses of all shards.
+    pub progress: JobProgress,
+    senders: Vec<Sender<Event>>,
+    stopping: AtomicBool,
+    /// The first failure. Held for an assignment.
+    failure: Mutex<Option<Failure>>,
+}
+
+impl Shared {
+    /// For the shards of one run, with each shard's events.
+    pub fn new(spec: JobSpec) -> (Arc<Shared>, Vec<Receiver<Event>>) {
+        let (senders, receivers) = (0..spec.shards).map(|_| channel()).unzip();
+        let ids = spec.plan.stages.iter().map(|stage| stage.id);
+        let shared = Shared {
+            stages: ids.map(|id| crate::assembly::stage_spec(&spec.plan, id)).collect(),
+            side_inputs: Arc::new(SideInputs::new(&spec.plan, spec.ledger.clone())),
+            quiescence: Quiescence::new(spec.shards),
+            metrics: JobMetrics::default(),
+            progress: JobProgress::new(spec.plan.stages.len(), spec.shards),
+            senders,
+            stopping: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            spec,
+        };
+        (Arc::new(shared), receivers)
+    }
+
+    pub(crate) fn sender(&self, shard: ShardId) -> Sender<Event> {
+        self.senders[shard.0 as usize].clone()
+    }
+
+    /// Stops all shards because of `failure`, unless something stopped them before.
+    pub fn stop(&self, failure: Failure) {
+        let mut first = self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if first.is_none() {
+            *first = Some(failure);
+        }
+        drop(first);
+        self.stopping.store(true, Ordering::SeqCst);
+        for sender in &self.senders {
+            // A shard that has ended does not listen any more.
+            let _ = sender.send(Event::Stop);
+        }
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn result(&self) -> Result<(), Failure> {
+        match self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone() {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A job that runs on threads of its own, one per shard.
+pub struct Job {
+    shared: Arc<Shared>,
+}
+
+impl Job {
+    /// Starts the shards.
+    pub fn start(spec: JobSpec, observer: Arc<dyn Observer>) -> std::io::Result<Job> {
+        let name = spec.name.clone();
+        let (shared, receivers) = Shared::new(spec);
+        let mut threads = Vec::new();
+        for (number, events) in receivers.into_iter().enumerate() {
+            let (shared, shard) = (shared.clone(), ShardId(number as u32));
+            let thread = thread::Builder::new().name(format!("{name}/{number}"));
+            threads.push(thread.spawn(move || run_guarded(&shared, shard, events))?);
+        }
+        let watched = shared.clone();
+        thread::Builder::new().name(format!("{name}/end")).spawn(move || {
+            for thread in threads {
+                if thread.join().is_err() {
+                    watched.stop(Failure::internal("a shard's thread ended without a result"));
+                }
+            }
+            observer.ended(watched.result());
+        })?;
+        Ok(Job { shared })
+    }
+
+    /// Stops the job; it ends within seconds even when a worker does not answer.
+    pub fn cancel(&self) {
+        self.shared.stop(Failure::Cancelled);
+    }
+
+    /// Metrics, counters, statuses.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+fn run_guarded(shared: &Arc<Shared>, shard: ShardId, events: Receiver<Event>) {
+    let result = catch_unwind(AssertUnwindSafe(|| run(shared, shard, events)));
+    let failure = match result {
+        Ok(Ok(())) => return shared.quiescence.finished(shard),
+        Ok(Err(failure)) => failure,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            Failure::internal(format!("{shard} panicked: {}", text.unwrap_or("no message")))
+        }
+    };
+    shared.stop(failure);
+}
+
+fn run(shared: &Arc<Shared>, shard: ShardId, events: Receiver<Event>) -> Result<(), Failure> {
+    let mut shard = Shard::open(shared.clone(), shard, events)?;
+    loop {
+        match shard.step(shared.spec.clock.now_ms())? {
+            Step::Progressed => {}
+            Step::Idle { until_ms } => shard.wait(until_ms),
+            Step::Finished => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What can be chosen about a run. Complete values: defaults are the server's business, except those of tests.
+
+use engine::BundlePolicy;
+
+/// Bounds and habits of a job's shards.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How often a bundle whose user code failed is tried again before the job fails.
+    pub retries: u32,
+    /// Rows in a bundle.
+    pub bundle_rows_max: usize,
+    /// Bytes of input in a bundle.
+    pub bundle_bytes_max: u64,
+    /// Groups that one bundle fires.
+    pub bundle_groups_max: usize,
+    /// Restrictions that one bundle processes.
+    pub bundle_restrictions_max: usize,
+    /// Bytes waiting on a shard above which its sources pause.
+    pub backlog_bytes_max: u64,
+    /// After this many milliseconds an unbounded restriction is asked to checkpoint.
+    pub checkpoint_interval_ms: i64,
+    /// After this many bytes of output a restriction is asked to checkpoint, so that results become visible.
+    pub checkpoint_output_bytes: u64,
+    /// How bundles are cut; anything but greedy is for tests.
+    pub policy: BundlePolicy,
+}
+
+impl Options {
+    /// What a local run uses.
+    pub fn local() -> Self {
+        Options {
+            retries: 0,
+            bundle_rows_max: 100_000,
+            bundle_bytes_max: 8 << 20,
+            bundle_groups_max: 100_000,
+            bundle_restrictions_max: 8,
+            backlog_bytes_max: 64 << 20,
+            checkpoint_interval_ms: 1_000,
+            checkpoint_output_bytes: 32 << 20,
+            policy: BundlePolicy::Greedy,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> engine::Options {
+        engine::Options {
+            rows_max: self.bundle_rows_max,
+            bytes_max: self.bundle_bytes_max,
+            keys_max: self.bundle_groups_max,
+            restrictions_max: self.bundle_restrictions_max,
+            backlog_bytes_max: self.backlog_bytes_max,
+            policy: self.policy,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Bundles between their start and their commit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ledger::StateWrite;
+use model::{BundleId, StageId};
+use worker::Outcome;
+
+use crate::options::Options;
+
+/// A bundle that a worker has.
+pub struct Running {
+    /// Its stage.
+    pub stage: StageId,
+    /// Rows of input.
+    pub rows: usize,
+    /// State writes of its head, for the commit.
+    pub writes: Vec<StateWrite>,
+    /// When it started.
+    pub started_ms: i64,
+    /// Bytes of output so far.
+    pub output_bytes: Arc<AtomicU64>,
+    /// Whether and when it was last asked to stop early.
+    pub split_asked_ms: Option<i64>,
+    /// Output bytes at that time.
+    pub split_asked_bytes: u64,
+}
+
+/// A bundle that waits for its commit.
+pub struct Finished {
+    /// Which.
+    pub bundle: BundleId,
+    /// Its stage.
+    pub stage: StageId,
+    /// Rows of input.
+    pub rows: usize,
+    /// State writes of its head.
+    pub writes: Vec<StateWrite>,
+    /// What the worker said.
+    pub outcome: Outcome,
+}
+
+impl Running {
+    /// Whether a restriction has run or produced so long that its results should become visible.
+    pub fn wants_checkpoint(&self, unbounded: bool, options: &Options, now_ms: i64) -> bool {
+        let since_ms = self.split_asked_ms.unwrap_or(self.started_ms);
+        let overdue = unbounded && now_ms - since_ms >= options.checkpoint_interval_ms;
+        let produced = self.output_bytes.load(Relaxed) - self.split_asked_bytes;
+        overdue || produced >= options.checkpoint_output_bytes
+    }
+}
