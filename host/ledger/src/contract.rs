@@ -1,4 +1,6 @@
 //! What a ledger must do. Prose is contract: the conformance suite tests each sentence that can be tested.
+//!
+//! Nothing here says where bytes go. What an adapter keeps in memory for its shards is in [`crate::log`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,12 +51,32 @@ pub struct EntryHeader {
     pub not_before_ms: Option<i64>,
 }
 
-/// How far a stage on one shard has come. Reports of one (stage, shard) never go backwards.
+impl EntryHeader {
+    /// The header of a new entry that `shard` appends and that lands at `position`.
+    pub fn new(append: &Append, shard: ShardId, position: Position) -> Self {
+        let rows = append.payload.rows;
+        EntryHeader {
+            position,
+            stage: append.stage,
+            input: append.input,
+            producer: (append.producer, shard),
+            rows,
+            remaining: vec![0..rows],
+            bytes: append.payload.bytes,
+            hold: append.hold,
+            window_end: append.window_end,
+            not_before_ms: append.not_before_ms,
+        }
+    }
+}
+
+/// How far a stage on one shard has come. Reports of one (stage, shard) never go backwards: one that is not later than
+/// what was committed before is not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatermarkReport {
     /// The producing stage.
     pub stage: StageId,
-    /// The producing shard.
+    /// The producing shard, which is the one that commits the report.
     pub shard: ShardId,
     /// Nothing below this time follows from this (stage, shard). MAX: nothing follows at all.
     pub watermark: Timestamp,
@@ -70,7 +92,7 @@ pub enum Arrival {
 }
 
 /// A payload on its way into the log: written ahead of the commit when it is large, invisible until then.
-/// Dropping it without a commit frees whatever it took.
+/// Dropping it without a commit frees whatever it took. Clones share what they take; several appends may carry one payload.
 #[derive(Clone, Debug)]
 pub struct Staged {
     /// The rows, when they are still in memory.
@@ -106,7 +128,7 @@ pub enum Destination {
     Broadcast,
 }
 
-/// An entry to append.
+/// An entry to append. Without rows it leaves nothing.
 #[derive(Clone, Debug)]
 pub struct Append {
     /// Who reads it.
@@ -146,9 +168,13 @@ pub struct StateWrite {
 }
 
 /// Everything that one or more bundles changed. All of it becomes visible together, or none.
+///
+/// A commit that contradicts the ledger (rows that do not remain, a shard that the job does not have, a report for
+/// another shard, a payload staged elsewhere) is a bug of the caller and answers [`CommitError::Fatal`].
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
-    /// Input that is done. An entry none of whose rows remain is forgotten.
+    /// Input that is done, taken one after the other: an entry may be named more than once, its rows only once.
+    /// An entry none of whose rows remain is forgotten; a broadcast entry, by this shard only.
     pub consumed: Vec<Consumed>,
     /// New entries, in this order per destination.
     pub appends: Vec<Append>,
@@ -170,6 +196,22 @@ impl Commit {
         self.appends.extend(other.appends);
         self.state.extend(other.state);
         self.reports.extend(other.reports);
+    }
+
+    /// Refuses what no shard of any state could accept: destinations outside `0..shards`, reports for others than `by`.
+    pub fn check(&self, by: ShardId, shards: u32) -> Result<(), CommitError> {
+        for append in &self.appends {
+            match append.to {
+                Destination::Shard(shard) if shard.0 >= shards => {
+                    return Err(CommitError::Fatal(format!("append to {shard}, but the job has {shards} shards")));
+                }
+                _ => {}
+            }
+        }
+        match self.reports.iter().find(|report| report.shard != by) {
+            Some(report) => Err(CommitError::Fatal(format!("{by} commits a watermark report for {}", report.shard))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -196,9 +238,12 @@ pub enum Error {
     /// What was read is not what was written.
     #[error("storage is corrupt: {0}")]
     Corrupt(String),
-    /// There is no such job, entry or staged payload.
+    /// There is no such job, shard, entry or staged payload.
     #[error("{0} is not in the ledger")]
     Missing(String),
+    /// There is one of that name.
+    #[error("{0} is in the ledger already")]
+    Exists(String),
 }
 
 /// What a new owner starts from.
@@ -223,15 +268,16 @@ pub struct JobRecord {
 
 /// Storage of one process for many jobs.
 pub trait Ledger: Send + Sync {
-    /// Registers a job. Its description and number of shards are durable when this returns.
+    /// Registers a job under an id that was never used. Its description and number of shards are durable when this returns.
     fn create(&self, record: JobRecord) -> Result<Arc<dyn JobLedger>, Error>;
     /// Opens a job that was registered before.
     fn open(&self, job: &JobId) -> Result<Arc<dyn JobLedger>, Error>;
-    /// All registered jobs.
+    /// All registered jobs, by id.
     fn jobs(&self) -> Result<Vec<JobRecord>, Error>;
     /// Replaces a job's description.
     fn describe(&self, job: &JobId, description: Bytes) -> Result<(), Error>;
-    /// Frees the log and the state of a job; its record and description stay.
+    /// Frees the log and the state of a job; its record and description stay. Whatever was opened before is of no use
+    /// any more and answers errors; the job can be opened again, empty.
     fn purge(&self, job: &JobId) -> Result<(), Error>;
     /// Forgets a job altogether.
     fn remove(&self, job: &JobId) -> Result<(), Error>;
@@ -240,7 +286,8 @@ pub trait Ledger: Send + Sync {
 /// One job's storage.
 pub trait JobLedger: Send + Sync {
     /// Takes a shard over from whoever had it. `wake` is called, from any thread and perhaps too often, when
-    /// [`ShardLedger::poll`] may find something; it must not block and must not call into the ledger.
+    /// [`ShardLedger::poll`] may find something; it must not block and must not call into the ledger. From here on the
+    /// earlier owner's polls find nothing and its commits answer [`CommitError::Fenced`].
     fn shard(&self, shard: ShardId, wake: Arc<dyn Fn() + Send + Sync>) -> Result<Box<dyn ShardLedger>, Error>;
     /// Keeps a payload for a later commit by any shard of this job in this process, in memory or on disk by the adapter's memory budget.
     /// Callable from any thread.
@@ -253,7 +300,8 @@ pub trait JobLedger: Send + Sync {
 pub trait ShardLedger: Send {
     /// Where the shard stands. Called once, before the first poll.
     fn recover(&mut self) -> Result<Recovered, Error>;
-    /// What has been committed for this shard since the last poll, at most about `entries_max` arrivals.
+    /// What has been committed for this shard since the last poll, at most about `entries_max` arrivals. Cheap when that
+    /// is nothing.
     fn poll(&mut self, entries_max: usize) -> Result<Vec<Arrival>, Error>;
     /// The payload of an entry that still has rows.
     fn fetch(&self, position: Position) -> Result<Batch, Error>;

@@ -1,7 +1,7 @@
 //! The ledger: durable storage for one job's log, keyed state and progress, with one operation that matters, commit.
 //!
-//! This crate is the contract, an in-memory reference ([`memory`]) and the conformance suite ([`conformance`]) that every
-//! adapter passes. It knows bytes, batches and positions; it does not know what a stage does with them.
+//! This crate is the contract, what adapters keep in memory for their shards ([`log`]), an in-memory reference ([`memory`])
+//! and the conformance suite ([`conformance`]) that every adapter passes. It knows bytes, batches and positions; it does not know what a stage does with them.
 //!
 //! ```text
 //!  per job:  log, P partitions     entries addressed to one shard, in order per producer
@@ -12,8 +12,10 @@
 //! A shard's ledger has one owner. Opening it again fences the earlier owner: that one's next commit answers
 //! [`CommitError::Fenced`] and changes nothing.
 
-pub mod conformance;
 pub mod contract;
+pub mod rows;
+pub mod log;
 pub mod memory;
+//pub mod conformance;
 
 pub use contract::*;
