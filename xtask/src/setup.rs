@@ -1,0 +1,111 @@
+//! Brings what a build and the tests need and cargo does not: system packages, the wasm target, a Python with Beam.
+//!
+//! Everything is looked for first; nothing that is there is touched.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::steps::{cache, command, output, run, step};
+
+/// The release of Beam's Python SDK that the tests and the demo use.
+pub const BEAM_VERSION: &str = "2.77.0";
+
+/// A tool or library, how to see that it is there, and the Debian packages that bring it.
+struct Need {
+    what: &'static str,
+    there: fn() -> bool,
+    packages: &'static str,
+}
+
+const NEEDS: &[Need] = &[
+    Need { what: "a C++ compiler", there: || answers("c++", "--version"), packages: "g++" },
+    Need { what: "libclang (for the bindings of RocksDB)", there: has_libclang, packages: "libclang1-14 libclang-common-14-dev" },
+    Need { what: "python3 with venv", there: || answers_with("python3", &["-c", "import venv, ensurepip"]), packages: "python3 python3-venv" },
+];
+
+/// System packages and the wasm target.
+pub fn toolchain() -> Result<()> {
+    step("toolchain", || {
+        let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.there)()).collect();
+        let mut said = String::from("wasm32 target, system packages");
+        if !missing.is_empty() {
+            let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages.split(' ')).collect();
+            install(&missing, &packages)?;
+            said = format!("wasm32 target, installed {}", packages.join(" "));
+        }
+        wasm_target()?;
+        Ok(said)
+    })
+}
+
+/// Installs with apt where that is possible; otherwise says what to type.
+fn install(missing: &[&Need], packages: &[&str]) -> Result<()> {
+    let root = output(&mut command("id", &["-u"])).is_ok_and(|id| id.trim() == "0");
+    if !(root && answers("apt-get", "--version")) {
+        let what: Vec<&str> = missing.iter().map(|need| need.what).collect();
+        bail!("missing: {}\ninstall with: sudo apt-get install {}", what.join(", "), packages.join(" "));
+    }
+    let apt = |arguments: &[&str]| {
+        let mut apt = command("apt-get", arguments);
+        apt.env("DEBIAN_FRONTEND", "noninteractive");
+        output(&mut apt).context("install system packages")
+    };
+    apt(&["update", "-qq"])?;
+    apt(&[["install", "-y", "-qq", "--no-install-recommends"].as_slice(), packages].concat())?;
+    Ok(())
+}
+
+fn wasm_target() -> Result<()> {
+    const TARGET: &str = "wasm32-unknown-unknown";
+    let libraries = output(&mut command("rustc", &["--print", "target-libdir", "--target", TARGET]))?;
+    if Path::new(libraries.trim()).join("..").join("lib").is_dir() && has_entries(Path::new(libraries.trim())) {
+        return Ok(());
+    }
+    output(&mut command("rustup", &["target", "add", TARGET])).with_context(|| format!("add the target {TARGET}"))?;
+    Ok(())
+}
+
+fn has_entries(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// A virtual environment with Beam and what Beam's own tests import. Returns its folder.
+pub fn python() -> Result<PathBuf> {
+    let folder = cache()?.join(format!("python-beam-{BEAM_VERSION}"));
+    let done = folder.join("complete");
+    step("python", || {
+        if !done.exists() {
+            std::fs::create_dir_all(cache()?)?;
+            run(command("python3", &["-m", "venv"]).arg(&folder)).context("make a virtual environment")?;
+            let requirements = crate::steps::root().join("tests/beam/python/requirements.txt");
+            let mut pip = Command::new(folder.join("bin/pip"));
+            output(pip.args(["install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&requirements))
+                .context("install apache-beam")?;
+            std::fs::write(&done, BEAM_VERSION)?;
+        }
+        Ok(format!("virtual environment with apache-beam {BEAM_VERSION}"))
+    })?;
+    Ok(folder)
+}
+
+fn answers(program: &str, argument: &str) -> bool {
+    answers_with(program, &[argument])
+}
+
+fn answers_with(program: &str, arguments: &[&str]) -> bool {
+    output(&mut command(program, arguments)).is_ok()
+}
+
+/// The library lies in a versioned LLVM folder or among the system's libraries, or is named by LIBCLANG_PATH.
+fn has_libclang() -> bool {
+    let has = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("libclang"))
+    };
+    let named = std::env::var_os("LIBCLANG_PATH").is_some_and(|folder| has(Path::new(&folder)));
+    let versions = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let llvm = versions.filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm-")).any(|entry| has(&entry.path().join("lib")));
+    named || llvm || ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/opt/homebrew/opt/llvm/lib"].iter().any(|folder| has(Path::new(folder)))
+}

@@ -1,0 +1,32 @@
+//! The tests, with all that they need: `cargo xtask test` on a fresh machine runs every one of them.
+
+use anyhow::{Context, Result};
+
+use crate::steps::{cargo, run, step, target};
+
+/// Builds the binary and the components, then runs the tests of every crate and last the integration tests.
+pub fn run_all(filter: &[String]) -> Result<()> {
+    crate::setup::toolchain()?;
+    let python = crate::setup::python()?;
+    build()?;
+    crate::component::build_all()?;
+    let mut units = cargo(&["test", "--release", "--workspace", "--exclude", "tests", "--quiet"]);
+    units.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "false");
+    if filter.is_empty() {
+        run(&mut units).context("unit tests")?;
+    }
+    let mut integration = cargo(&["test", "--release", "--package", "tests", "--"]);
+    integration.args(filter);
+    integration.env("PURLIN_BINARY", target().join("release/purlin"));
+    integration.env("PURLIN_PYTHON", python.join("bin/python"));
+    integration.env("PURLIN_COMPONENTS", crate::component::folder());
+    run(&mut integration).context("integration tests")
+}
+
+/// The binary.
+pub fn build() -> Result<()> {
+    step("build", || {
+        run(&mut cargo(&["build", "--release", "--package", "server", "--quiet"]))?;
+        Ok("purlin".into())
+    })
+}

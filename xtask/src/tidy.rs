@@ -1,0 +1,191 @@
+//! Keeps the architecture true: who may depend on whom, one owner per heavy library, files that say what they are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::steps::root;
+
+/// Crate, and the own crates that it may use. The table of ARCHITECTURE.md.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("proto", &[]),
+    ("plan", &["model", "proto"]),
+    ("engine", &["model"]),
+    ("ledger", &["model"]),
+    ("ledger-rocksdb", &["ledger", "model"]),
+    ("worker", &["model"]),
+    ("worker-wasm", &["worker", "model"]),
+    ("worker-harness", &["worker", "model", "proto"]),
+    ("executor", &["plan", "engine", "worker", "ledger", "model"]),
+    ("server", &["plan", "engine", "worker", "worker-wasm", "worker-harness", "ledger", "ledger-rocksdb", "executor", "model", "proto"]),
+    ("purlin", &["purlin-macros"]),
+    ("purlin-macros", &[]),
+    ("wordcount", &["purlin"]),
+    ("tests", &[]),
+    ("xtask", &[]),
+];
+
+/// Library, and the only crates that may name it outside tests.
+const OWNERS: &[(&str, &[&str])] = &[
+    ("rocksdb", &["ledger-rocksdb"]),
+    ("wasmtime", &["worker-wasm"]),
+    ("wit-component", &["worker-wasm"]),
+    ("wit-bindgen", &["purlin"]),
+    ("tonic", &["proto", "worker-harness", "server"]),
+    ("prost", &["proto", "plan", "worker-harness", "server"]),
+    ("tokio", &["worker-harness", "server"]),
+    ("clap", &["server", "xtask"]),
+    ("anyhow", &["server", "xtask", "tests"]),
+    ("serde", &["server", "xtask", "worker-wasm"]),
+    ("serde_json", &["server", "xtask", "worker-wasm", "tests"]),
+];
+
+/// Names that say nothing.
+const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
+
+/// Checks everything and reports all problems at once.
+pub fn run() -> Result<()> {
+    let mut problems = Vec::new();
+    let manifests = manifests()?;
+    for (folder, manifest) in &manifests {
+        check_manifest(folder, manifest, &mut problems);
+    }
+    for (name, _) in MAY_USE {
+        if !manifests.iter().any(|(_, manifest)| manifest.name == *name) {
+            problems.push(format!("{name} is in the table of xtask/src/tidy.rs but not in the workspace"));
+        }
+    }
+    for (folder, _) in &manifests {
+        for file in sources(folder)? {
+            check_source(&file, &mut problems)?;
+        }
+    }
+    if problems.is_empty() {
+        println!("tidy: {} crates", manifests.len());
+        return Ok(());
+    }
+    bail!("{} problems\n{}", problems.len(), problems.join("\n"))
+}
+
+struct Manifest {
+    name: String,
+    dependencies: Vec<String>,
+}
+
+/// Folder and manifest of every crate of the workspace.
+fn manifests() -> Result<Vec<(PathBuf, Manifest)>> {
+    let mut found = Vec::new();
+    for pattern in ["host", "guest-sdk", "examples", "."] {
+        for entry in std::fs::read_dir(root().join(pattern)).with_context(|| format!("read {pattern}"))? {
+            let folder = entry?.path();
+            let file = folder.join("Cargo.toml");
+            if file.is_file() {
+                found.push((folder, parse(&std::fs::read_to_string(&file)?)));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
+/// As much TOML as our own manifests use.
+fn parse(text: &str) -> Manifest {
+    let mut manifest = Manifest { name: String::new(), dependencies: Vec::new() };
+    let mut section = "";
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+        } else if let Some((key, value)) = line.split_once('=') {
+            match section {
+                "package" if key.trim() == "name" => manifest.name = value.trim().trim_matches('"').to_string(),
+                _ if section == "dependencies" || section.ends_with(".dependencies") => {
+                    manifest.dependencies.push(key.trim().trim_end_matches(".workspace").to_string());
+                }
+                _ => {}
+            }
+        }
+    }
+    manifest
+}
+
+fn check_manifest(folder: &Path, manifest: &Manifest, problems: &mut Vec<String>) {
+    let table: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
+    let name = manifest.name.as_str();
+    let Some(allowed) = table.get(name) else {
+        return problems.push(format!("{name} is not in the table of xtask/src/tidy.rs"));
+    };
+    let last = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if folder.parent().is_some_and(|parent| parent.ends_with("host")) && last != name {
+        problems.push(format!("host/{last} holds a crate called {name}"));
+    }
+    for dependency in manifest.dependencies.iter().map(String::as_str) {
+        if table.contains_key(dependency) && !allowed.contains(&dependency) {
+            problems.push(format!("{name} must not use {dependency}"));
+        }
+        let owners = OWNERS.iter().find(|(library, _)| *library == dependency).map(|(_, owners)| *owners);
+        if owners.is_some_and(|owners| !owners.contains(&name)) {
+            problems.push(format!("{name} must not use {dependency}; its owners are {}", owners.unwrap_or_default().join(", ")));
+        }
+    }
+}
+
+fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for part in ["src", "tests", "benches", "integration"] {
+        collect(&folder.join(part), &mut found)?;
+    }
+    Ok(found)
+}
+
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    if !folder.is_dir() || folder.ends_with("generated") {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn check_source(file: &Path, problems: &mut Vec<String>) -> Result<()> {
+    let shown = file.strip_prefix(root()).unwrap_or(file).display();
+    let text = std::fs::read_to_string(file)?;
+    if !text.starts_with("//!") {
+        problems.push(format!("{shown} does not open with what it is"));
+    }
+    if text.contains("(being written)") {
+        problems.push(format!("{shown} is not written"));
+    }
+    let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    if EMPTY_NAMES.contains(&stem.as_str()) {
+        problems.push(format!("{shown} has a name that says nothing"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, folder: &str, dependencies: &str, expected: &[&str]) {
+        let text = format!("[package]\nname = \"{name}\"\n[dependencies]\n{dependencies}");
+        let mut problems = Vec::new();
+        check_manifest(Path::new(folder), &parse(&text), &mut problems);
+        assert_eq!(problems, expected);
+    }
+
+    #[test]
+    fn forbidden_edges_are_named() {
+        check("engine", "host/engine", "model.workspace = true", &[]);
+        check("engine", "host/engine", "proto.workspace = true", &["engine must not use proto"]);
+        check("plan", "host/plan", "tokio = { workspace = true }", &["plan must not use tokio; its owners are worker-harness, server"]);
+        check("model", "host/shape", "", &["host/shape holds a crate called model"]);
+    }
+}
