@@ -10,9 +10,27 @@
 //!   group(rows, state)      ──▶ └────────┘ ──▶ panes, state writes
 //! ```
 
+pub mod error;
 pub mod topology;
 pub mod state;
+pub mod policy;
+pub mod engine;
+pub mod inflight;
+pub mod pending;
+pub mod stuck;
 pub mod grouping;
 
-pub use state::KeyedState;
+mod absent;
+mod gate;
+mod rows;
+mod schedule;
+mod watermark;
+
+pub use engine::Engine;
+pub use error::Error;
+pub use inflight::Work;
+pub use pending::{Entry, EntryRows, Position};
+pub use policy::{BundlePolicy, Options};
+pub use state::{KeyedState, StateError};
+pub use stuck::{HeldBy, Producer, StageStatus};
 pub use topology::*;
