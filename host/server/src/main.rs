@@ -1,1 +1,3 @@
+//! The binary `purlin`.
+
 fn main() {}
