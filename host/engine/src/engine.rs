@@ -9,9 +9,8 @@ use std::ops::Range;
 
 use model::{Batch, BundleId, ShardId, StageId, Timestamp};
 
-use crate::error::Error;
 use crate::gate;
-use crate::absent::{Clocks, Delta, Grouping, Limits};
+use crate::grouping::{Clocks, Delta, Error, Grouping, Limits};
 use crate::inflight::{InFlight, Work};
 use crate::pending::{Entry, EntryRows, Pending, Position, Wait};
 use crate::policy::Options;

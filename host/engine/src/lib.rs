@@ -10,7 +10,6 @@
 //!   group(rows, state)      ──▶ └────────┘ ──▶ panes, state writes
 //! ```
 
-pub mod error;
 pub mod topology;
 pub mod state;
 pub mod policy;
@@ -20,14 +19,13 @@ pub mod pending;
 pub mod stuck;
 pub mod grouping;
 
-mod absent;
 mod gate;
 mod rows;
 mod schedule;
 mod watermark;
 
 pub use engine::Engine;
-pub use error::Error;
+pub use grouping::Error;
 pub use inflight::Work;
 pub use pending::{Entry, EntryRows, Position};
 pub use policy::{BundlePolicy, Options};
