@@ -1,1 +1,163 @@
-//! Grouping by key and window: from rows to panes. (Being written.)
+//! Grouping by key and window: from rows of `KV<K, V>` to panes of `KV<K, Iterable<V>>`.
+//!
+//! It follows Beam's reference, Java's `ReduceFnRunner`, and works on keyed state only: no clock, no disk, no threads.
+//! What one call of [`Grouping::run`] changes is in state cells and in a [`Delta`]; the grouping itself changes when the
+//! delta is applied, that is when the cells are durable. There are two ways to group, chosen by the windowing strategy:
+//!
+//! ```text
+//!   fires once per window  ──▶ runs.rs   sorted runs per window, merged when the watermark passes its end
+//!   anything else          ──▶ cells.rs  a cell per key and window: trigger state, holds, panes; values in chunks
+//! ```
+//!
+//! This module does not decide when a bundle runs, and it does not move a watermark: it says what holds it.
+
+mod arrivals;
+mod counted;
+mod error;
+mod names;
+mod output;
+mod runs;
+
+use model::windowing::WindowingStrategy;
+use model::{Batch, Coder, StageId, Timestamp, WindowCoder};
+
+pub use error::Error;
+
+use crate::KeyedState;
+use runs::Runs;
+
+/// The times that decide about dropping, firing and panes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clocks {
+    /// The stage's input watermark. Never goes backwards from one durable call to the next.
+    pub input_watermark: Timestamp,
+    /// The stage's output watermark, not after the input watermark and not after [`Grouping::hold`].
+    pub output_watermark: Timestamp,
+    /// Processing time, in milliseconds since the epoch.
+    pub now_ms: i64,
+}
+
+/// How much one call may fire. One pane is always allowed, however large it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// No further pane is begun once panes have this many bytes of values.
+    pub bytes_max: u64,
+    /// Panes.
+    pub keys_max: usize,
+}
+
+/// What a call of [`Grouping::run`] produced beside its state writes.
+#[derive(Debug)]
+pub struct Grouped {
+    /// Rows of key bytes, int32 count and values, each in exactly one window.
+    pub panes: Vec<Batch>,
+    /// What [`Grouping::apply`] needs once the state writes are durable.
+    pub delta: Delta,
+    /// Copies of rows (one per window) that came after their window expired or after its trigger finished.
+    pub dropped_rows: u64,
+}
+
+/// Changes of the grouping's indexes that go with the state writes of one call.
+#[derive(Debug)]
+pub struct Delta(Changes);
+
+#[derive(Debug)]
+enum Changes {
+    Runs(runs::Changes),
+}
+
+/// What is buffered, for status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Windows with buffered rows; per key where windows are kept per key.
+    pub windows: u64,
+    /// Rows in them, each counted once per window.
+    pub rows: u64,
+    /// Bytes that they take in state, about.
+    pub bytes: u64,
+}
+
+/// The groups of one grouping stage on one shard.
+#[derive(Debug)]
+pub struct Grouping {
+    path: Path,
+}
+
+#[derive(Debug)]
+enum Path {
+    Runs(Runs),
+    Refused(String),
+}
+
+impl Grouping {
+    /// An empty grouping. Rows are `KV<K, V>` of `input_coder`; their windows are encoded with `window_coder`.
+    ///
+    /// A strategy that cannot be run (a merging window function that only an SDK knows, a trigger that nests too deep)
+    /// makes every later call fail with [`Error::Refused`]; plans do not contain one.
+    pub fn new(stage: StageId, strategy: WindowingStrategy, input_coder: Coder, window_coder: WindowCoder) -> Self {
+        let path = if runs::fires_once(&strategy) {
+            Path::Runs(Runs::new(stage, &strategy, input_coder, window_coder))
+        } else {
+            Path::Refused("this trigger".into())
+        };
+        Grouping { path }
+    }
+
+    /// Rebuilds the indexes from state, on an empty grouping and before the first row.
+    pub fn restore(&mut self, state: &dyn KeyedState) -> Result<(), Error> {
+        match &mut self.path {
+            Path::Runs(runs) => runs.restore(state),
+            Path::Refused(what) => Err(Error::Refused(what.clone())),
+        }
+    }
+
+    /// Absorbs rows, then fires what is due at these clocks, at most `limits` worth of panes. Deterministic.
+    ///
+    /// All rows of one key in one call are one batch in the sense of Beam's triggers: firing is decided after the batch.
+    pub fn run(&self, rows: &[Batch], clocks: Clocks, limits: Limits, state: &mut dyn KeyedState) -> Result<Grouped, Error> {
+        match &self.path {
+            Path::Runs(runs) => runs.run(rows, clocks, limits, state),
+            Path::Refused(what) => Err(Error::Refused(what.clone())),
+        }
+    }
+
+    /// The state writes of the call that returned this delta are durable.
+    pub fn apply(&mut self, delta: Delta) {
+        match (&mut self.path, delta.0) {
+            (Path::Runs(runs), Changes::Runs(changes)) => runs.apply(changes),
+            (Path::Refused(_), _) => unreachable!("a refused grouping makes no delta"),
+        }
+    }
+
+    /// Whether [`Grouping::run`] without rows would do something at these clocks.
+    pub fn due(&self, clocks: Clocks) -> bool {
+        match &self.path {
+            Path::Runs(runs) => runs.due(clocks),
+            Path::Refused(_) => false,
+        }
+    }
+
+    /// The processing time in milliseconds from which [`Grouping::due`] holds because of a processing-time trigger.
+    pub fn next_processing_ms(&self) -> Option<i64> {
+        match &self.path {
+            Path::Runs(_) | Path::Refused(_) => None,
+        }
+    }
+
+    /// The time that the stage's output watermark may reach but not pass: the least hold of all open panes and of event
+    /// timers that are not yet fired. MAX if there is none.
+    pub fn hold(&self) -> Timestamp {
+        match &self.path {
+            Path::Runs(runs) => runs.hold(),
+            Path::Refused(_) => Timestamp::MAX,
+        }
+    }
+
+    /// Open windows, buffered rows and bytes.
+    pub fn summary(&self) -> Summary {
+        match &self.path {
+            Path::Runs(runs) => runs.summary(),
+            Path::Refused(_) => Summary::default(),
+        }
+    }
+}

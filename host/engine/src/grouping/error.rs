@@ -1,0 +1,32 @@
+//! What can go wrong in grouping. None of it is the user's code.
+
+use model::DecodeError;
+
+use crate::state::StateError;
+
+/// Why a call failed. Nothing of it counts: its state writes and its delta are to be dropped.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// State could not be read.
+    #[error("read grouping state: {0}")]
+    State(#[from] StateError),
+    /// A row is not what the stage's coders say. Rows were checked where they entered, so this is our bug.
+    #[error("read a row to be grouped: {0}")]
+    Row(DecodeError),
+    /// A cell is not what was written into it.
+    #[error("grouping state is corrupt: {0}")]
+    Corrupt(String),
+    /// The values of one key and window do not fit into one element.
+    #[error("the values of one key in one window exceed {0}, more than one element can hold")]
+    PaneTooLarge(&'static str),
+    /// The windowing strategy cannot be run here.
+    #[error("grouping does not support {0}")]
+    Refused(String),
+}
+
+impl From<DecodeError> for Error {
+    /// For bytes that come from state.
+    fn from(error: DecodeError) -> Self {
+        Error::Corrupt(error.to_string())
+    }
+}

@@ -1,0 +1,86 @@
+//! Names of a grouping's state cells.
+//!
+//! ```text
+//!   runs    stage 'g' 'w' end window                    runs of one window
+//!           stage 'g' 'r' end window run block          a block of one run
+//!   cells   stage 'g' 'n'                               the next buffer number
+//!           stage 'g' 'k' key                           active windows of a key, when windows merge
+//!           stage 'g' 's' key window                    trigger, pane and hold of one key and window
+//!           stage 'g' 'v' key buffer chunk              values
+//!           stage 'g' 't' domain time key window        timers in order of time
+//! ```
+//!
+//! Stage, run, block and chunk are 32 bits, a buffer number 64, all big-endian; times are the eight bytes that sort as
+//! times do. Keys and windows are as on the wire, where they delimit themselves: no key is the beginning of another.
+
+use bytes::Bytes;
+use model::{StageId, Timestamp};
+
+/// Cells of one grouping start with the stage and this byte. No other cell of the shard's state does.
+const FAMILY: u8 = b'g';
+
+/// Makes the names of one stage's cells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names {
+    stage: StageId,
+}
+
+impl Names {
+    pub(super) fn new(stage: StageId) -> Self {
+        Names { stage }
+    }
+
+    fn kind(self, kind: u8, capacity: usize) -> Vec<u8> {
+        let mut name = Vec::with_capacity(6 + capacity);
+        name.extend_from_slice(&self.stage.0.to_be_bytes());
+        name.extend_from_slice(&[FAMILY, kind]);
+        name
+    }
+
+    /// All cells of a kind: the common beginning of their names.
+    pub(super) fn all(self, kind: u8) -> Vec<u8> {
+        self.kind(kind, 0)
+    }
+
+    pub(super) fn window_runs(self, end: Timestamp, window: &[u8]) -> Bytes {
+        let mut name = self.kind(WINDOW_RUNS, 8 + window.len());
+        name.extend_from_slice(&end.encode());
+        name.extend_from_slice(window);
+        name.into()
+    }
+
+    /// Everything of a block's name but its number.
+    pub(super) fn run(self, end: Timestamp, window: &[u8], run: u32) -> Vec<u8> {
+        let mut name = self.kind(RUN_BLOCK, 16 + window.len());
+        name.extend_from_slice(&end.encode());
+        name.extend_from_slice(window);
+        name.extend_from_slice(&run.to_be_bytes());
+        name
+    }
+}
+
+/// A name made of a beginning and a number.
+pub(super) fn numbered(beginning: &[u8], number: u32) -> Bytes {
+    let mut name = Vec::with_capacity(beginning.len() + 4);
+    name.extend_from_slice(beginning);
+    name.extend_from_slice(&number.to_be_bytes());
+    name.into()
+}
+
+/// The least name above all that begin with `beginning`.
+pub(super) fn after_all(beginning: &[u8]) -> Vec<u8> {
+    let mut end = beginning.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    unreachable!("a cell's name has a kind below 255")
+}
+
+pub(super) const WINDOW_RUNS: u8 = b'w';
+const RUN_BLOCK: u8 = b'r';
+
+/// Length of what [`Names::all`] returns.
+pub(super) const BEGINNING: usize = 6;
