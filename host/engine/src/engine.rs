@@ -74,9 +74,16 @@ impl Engine {
         }
     }
 
-    /// Recovery, before the first event: rebuilds the indexes of all grouping stages from state.
+    /// Recovery, before the first event: rebuilds the indexes of all grouping stages from state, which has only cells that
+    /// [`Engine::group`] wrote.
     pub fn restore(&mut self, state: &dyn KeyedState) -> Result<(), Error> {
-        self.stages.iter_mut().filter_map(|stage| stage.grouping.as_mut()).try_for_each(|grouping| grouping.restore(state))
+        for stage in &mut self.stages {
+            if let Some(grouping) = &mut stage.grouping {
+                grouping.restore(state)?;
+                self.watermarks.restore_input(stage.id, state)?;
+            }
+        }
+        Ok(())
     }
 
     /// An entry that was committed for this shard, or that recovery found.
@@ -119,6 +126,7 @@ impl Engine {
         let grouping = self.stages[work.stage.0 as usize].grouping.as_ref();
         let grouping = grouping.unwrap_or_else(|| panic!("{} does not group", work.stage));
         let grouped = grouping.run(rows, clocks, limits, state)?;
+        self.watermarks.save_input(work.stage, state);
         running.delta = Some(Applied { delta: grouped.delta, dropped_rows: grouped.dropped_rows });
         Ok(grouped.panes)
     }

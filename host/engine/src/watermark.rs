@@ -11,8 +11,11 @@
 
 use std::collections::BTreeMap;
 
-use model::{ShardId, StageId, Timestamp};
+use bytes::Bytes;
+use model::{Reader, ShardId, StageId, Timestamp};
 
+use crate::grouping::Error;
+use crate::state::KeyedState;
 use crate::topology::{Topology, Upstream};
 
 /// The reports of one stage by all shards, with their minimum at hand.
@@ -156,8 +159,31 @@ impl Watermarks {
         moved
     }
 
+    /// Notes a grouping stage's input watermark beside what was grouped by it: with late rows pending it could not be
+    /// computed again, and what was late once must not become on time.
+    pub(crate) fn save_input(&self, stage: StageId, state: &mut dyn KeyedState) {
+        state.put(input_cell(stage), Some(Bytes::copy_from_slice(&self.input(stage).encode())));
+    }
+
+    /// Starts from what [`Watermarks::save_input`] noted last.
+    pub(crate) fn restore_input(&mut self, stage: StageId, state: &dyn KeyedState) -> Result<(), Error> {
+        if let Some(bytes) = state.get(&input_cell(stage))? {
+            let input = Timestamp::decode(&mut Reader::new(&bytes))?;
+            let watermarks = &mut self.stages[stage.0 as usize];
+            watermarks.input = watermarks.input.max(input);
+        }
+        Ok(())
+    }
+
     /// Whether all stages are complete and have said so.
     pub(crate) fn complete(&self) -> bool {
         self.stages.iter().all(|stage| stage.reported == Timestamp::MAX)
     }
+}
+
+/// Begins like the names of the stage's groups, with a byte of its own behind the stage.
+fn input_cell(stage: StageId) -> Bytes {
+    let mut name = stage.0.to_be_bytes().to_vec();
+    name.push(b'i');
+    name.into()
 }

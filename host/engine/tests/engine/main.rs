@@ -1,0 +1,6 @@
+//! Tests of the engine through its face: scripts as data, and random jobs against a naive model.
+
+mod cells;
+mod random;
+mod rows;
+mod script;

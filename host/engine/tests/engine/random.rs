@@ -1,0 +1,1 @@
+//! Random jobs against a naive model.
