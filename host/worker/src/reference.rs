@@ -1,1 +1,278 @@
-//! (being written)
+//! A worker whose DoFns are Rust values of this process: the reference for the contract, and the worker of other crates' tests.
+//!
+//! DoFns are found by name (URN [`DOFN_NATIVE`], payload: the name). Bundles run on the calling thread, or, to exercise
+//! completion from elsewhere, on a thread per slot. There is no state, no timers and no splitting here.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+
+use model::batch::Row;
+use model::metrics::{Distribution, MetricName, MetricValue};
+use model::{Batch, BatchBuilder, BundleId, ShardId, TransformId};
+
+use crate::body::{Body, Transforms};
+use crate::{Bundle, Error, Outcome, Progress, Slot, StageSpec, Worker};
+
+/// DoFn URN of this worker.
+pub const DOFN_NATIVE: &str = "purlin:dofn:native:v1";
+
+/// URN of a counter of user code.
+pub const USER_COUNTER: &str = "beam:metric:user:sum_int64:v1";
+/// URN of a distribution of user code.
+pub const USER_DISTRIBUTION: &str = "beam:metric:user:distribution_int64:v1";
+
+/// A DoFn as a Rust value. Closures are DoFns without bundle edges. An error fails the bundle.
+pub trait NativeDoFn: Send {
+    /// A bundle begins.
+    fn start_bundle(&mut self, _out: &mut Emitter) -> Result<(), String> {
+        Ok(())
+    }
+    /// One element.
+    fn process(&mut self, row: Row<'_>, out: &mut Emitter) -> Result<(), String>;
+    /// A bundle ends.
+    fn finish_bundle(&mut self, _out: &mut Emitter) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl<F: FnMut(Row<'_>, &mut Emitter) -> Result<(), String> + Send> NativeDoFn for F {
+    fn process(&mut self, row: Row<'_>, out: &mut Emitter) -> Result<(), String> {
+        self(row, out)
+    }
+}
+
+/// Takes what a DoFn makes.
+pub struct Emitter {
+    transform: TransformId,
+    tags: Vec<String>,
+    builders: Vec<BatchBuilder>,
+    metrics: BTreeMap<MetricName, MetricValue>,
+}
+
+impl Emitter {
+    /// An element for the output with a tag. Tags that the pipeline does not use are dropped.
+    pub fn emit(&mut self, tag: &str, row: Row<'_>) {
+        if let Some(output) = self.tags.iter().position(|known| known == tag) {
+            self.builders[output].push(row);
+        }
+    }
+
+    /// Adds to a counter.
+    pub fn count(&mut self, name: &str, by: i64) {
+        self.add(USER_COUNTER, name, MetricValue::SumInt(by));
+    }
+
+    /// Adds a value to a distribution.
+    pub fn measure(&mut self, name: &str, value: i64) {
+        let one = Distribution { count: 1, sum: value, min: value, max: value };
+        self.add(USER_DISTRIBUTION, name, MetricValue::DistributionInt(one));
+    }
+
+    fn add(&mut self, urn: &str, name: &str, value: MetricValue) {
+        let name = user_metric(urn, &self.transform, "native", name);
+        match self.metrics.get_mut(&name) {
+            Some(sum) => assert!(sum.merge(&value), "one URN has one kind of value"),
+            None => drop(self.metrics.insert(name, value)),
+        }
+    }
+
+    fn take(&mut self) -> Vec<(usize, Batch)> {
+        let built = self.builders.iter_mut().enumerate().filter(|(_, builder)| !builder.is_empty());
+        built.map(|(output, builder)| (output, builder.finish())).collect()
+    }
+}
+
+/// The name of a metric of user code.
+pub fn user_metric(urn: &str, transform: &TransformId, namespace: &str, name: &str) -> MetricName {
+    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let labels = BTreeMap::from([label("PTRANSFORM", transform.as_str()), label("NAMESPACE", namespace), label("NAME", name)]);
+    MetricName { urn: urn.to_owned(), labels }
+}
+
+type Factory = Arc<dyn Fn() -> Box<dyn NativeDoFn> + Send + Sync>;
+
+/// The worker. Give it DoFns, then share it.
+#[derive(Default)]
+pub struct NativeWorker {
+    dofns: BTreeMap<String, Factory>,
+    asynchronous: bool,
+    closed: Arc<AtomicBool>,
+}
+
+impl NativeWorker {
+    /// A worker that knows no DoFn and completes bundles before `start` returns.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Completes bundles from a thread of their own.
+    pub fn asynchronous(mut self) -> Self {
+        self.asynchronous = true;
+        self
+    }
+
+    /// Adds a DoFn: `make` is called for every slot, and again after a failure.
+    pub fn with<D: NativeDoFn + 'static>(mut self, name: &str, make: impl Fn() -> D + Send + Sync + 'static) -> Self {
+        self.dofns.insert(name.to_owned(), Arc::new(move || Box::new(make())));
+        self
+    }
+}
+
+impl Worker for NativeWorker {
+    fn open(&self, stage: Arc<StageSpec>, _shard: ShardId) -> Result<Box<dyn Slot>, Error> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::Infrastructure("the native worker is closed".to_owned()));
+        }
+        let body = Body::of(&stage)?;
+        let factories = stage.transforms.iter().map(|transform| {
+            if transform.urn == model::urn::FLATTEN {
+                return Ok(None);
+            }
+            let name = std::str::from_utf8(&transform.dofn_payload).unwrap_or_default();
+            let found = self.dofns.get(name).filter(|_| transform.dofn_urn == DOFN_NATIVE);
+            let unknown = || Error::Protocol(format!("transform {} is not a DoFn of this worker: {} {name}", transform.id, transform.dofn_urn));
+            found.cloned().map(Some).ok_or_else(unknown)
+        });
+        let factories = factories.collect::<Result<Vec<_>, _>>()?;
+        let control = Control { aborted: Arc::new(AtomicU64::new(0)), closed: self.closed.clone() };
+        let runner = Runner { stage, body: Arc::new(body), factories, dofns: Vec::new(), control: control.clone() };
+        if !self.asynchronous {
+            return Ok(Box::new(NativeSlot { runs: Runs::Here(Box::new(runner)), control }));
+        }
+        // One bundle at a time per slot.
+        let (sender, receiver) = mpsc::sync_channel(1);
+        std::thread::spawn(move || run_all(runner, &receiver));
+        Ok(Box::new(NativeSlot { runs: Runs::There(sender), control }))
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+fn run_all(mut runner: Runner, bundles: &mpsc::Receiver<Bundle>) {
+    while let Ok(bundle) = bundles.recv() {
+        runner.run(bundle);
+    }
+}
+
+struct NativeSlot {
+    runs: Runs,
+    control: Control,
+}
+
+enum Runs {
+    Here(Box<Runner>),
+    There(mpsc::SyncSender<Bundle>),
+}
+
+#[derive(Clone)]
+struct Control {
+    /// One more than the id of the last bundle that was to be aborted.
+    aborted: Arc<AtomicU64>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Slot for NativeSlot {
+    fn start(&mut self, bundle: Bundle) {
+        match &mut self.runs {
+            Runs::Here(runner) => runner.run(bundle),
+            Runs::There(sender) => sender.send(bundle).expect("the slot's thread ends only when its sender is gone"),
+        }
+    }
+
+    fn split(&mut self, _bundle: BundleId, _fraction: f64) {}
+
+    fn progress(&mut self, _bundle: BundleId) -> Option<Progress> {
+        None
+    }
+
+    fn abort(&mut self, bundle: BundleId) {
+        self.control.aborted.store(bundle.0 + 1, Ordering::Relaxed);
+    }
+
+    fn finalize(&mut self, _bundle: BundleId) {}
+}
+
+struct Runner {
+    stage: Arc<StageSpec>,
+    body: Arc<Body>,
+    factories: Vec<Option<Factory>>,
+    /// By transform; made at the first bundle and after a failure.
+    dofns: Vec<Option<(Box<dyn NativeDoFn>, Emitter)>>,
+    control: Control,
+}
+
+impl Runner {
+    fn run(&mut self, bundle: Bundle) {
+        let Bundle { id, input, timers, mut outputs, done, .. } = bundle;
+        if self.dofns.is_empty() {
+            self.dofns = self.made();
+        }
+        let body = self.body.clone();
+        let metrics = match timers.is_empty() {
+            true => body.run(&input, &mut outputs, &mut Running { bundle: id, runner: self }),
+            false => Err(Error::Protocol("the native worker has no timers".to_owned())),
+        };
+        let outcome = metrics.and_then(|metrics| self.outcome(metrics, outputs));
+        if outcome.is_err() {
+            self.dofns.clear();
+        }
+        done(id, outcome);
+    }
+
+    fn made(&self) -> Vec<Option<(Box<dyn NativeDoFn>, Emitter)>> {
+        let made = self.factories.iter().zip(&self.stage.transforms).map(|(factory, transform)| {
+            let tags: Vec<String> = transform.outputs.iter().map(|(tag, _)| tag.clone()).collect();
+            let builders = tags.iter().map(|_| BatchBuilder::new()).collect();
+            let emitter = Emitter { transform: transform.id.clone(), tags, builders, metrics: BTreeMap::new() };
+            factory.as_ref().map(|factory| (factory(), emitter))
+        });
+        made.collect()
+    }
+
+    fn outcome(&mut self, mut metrics: Vec<(MetricName, MetricValue)>, outputs: crate::Outputs) -> Result<Outcome, Error> {
+        for (_, emitter) in self.dofns.iter_mut().flatten() {
+            metrics.extend(std::mem::take(&mut emitter.metrics));
+        }
+        Ok(Outcome { outputs: outputs.finish()?, metrics, ..Outcome::default() })
+    }
+}
+
+struct Running<'a> {
+    bundle: BundleId,
+    runner: &'a mut Runner,
+}
+
+impl Running<'_> {
+    fn call(
+        &mut self,
+        transform: usize,
+        call: impl FnOnce(&mut dyn NativeDoFn, &mut Emitter) -> Result<(), String>,
+    ) -> Result<Vec<(usize, Batch)>, Error> {
+        let control = &self.runner.control;
+        if control.closed.load(Ordering::Relaxed) || control.aborted.load(Ordering::Relaxed) == self.bundle.0 + 1 {
+            return Err(Error::Aborted);
+        }
+        let (dofn, emitter) = self.runner.dofns[transform].as_mut().expect("a body runs every transform but Flattens");
+        match call(dofn.as_mut(), emitter) {
+            Ok(()) => Ok(emitter.take()),
+            Err(message) => Err(Error::User { transform: Some(emitter.transform.clone()), message }),
+        }
+    }
+}
+
+impl Transforms for Running<'_> {
+    fn start(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error> {
+        self.call(transform, |dofn, emitter| dofn.start_bundle(emitter))
+    }
+
+    fn process(&mut self, transform: usize, input: &Batch) -> Result<Vec<(usize, Batch)>, Error> {
+        self.call(transform, |dofn, emitter| input.iter().try_for_each(|row| dofn.process(row, emitter)))
+    }
+
+    fn finish(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error> {
+        self.call(transform, |dofn, emitter| dofn.finish_bundle(emitter))
+    }
+}

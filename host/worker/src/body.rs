@@ -1,0 +1,248 @@
+//! Runs a stage's fused transforms, for workers that do so themselves: which collection feeds which transform and sink, and
+//! the order of a bundle.
+//!
+//! ```text
+//!  start   transforms from the last to the first, so that what one emits finds its readers started
+//!  process every batch, depth first: a batch goes through the whole body before the next one enters
+//!  finish  from the first to the last, for the same reason
+//! ```
+//!
+//! Batches are passed on as they are. Values are checked against their coder where a collection leaves the stage: nobody
+//! inside depends on them.
+
+use std::collections::BTreeMap;
+
+use model::metrics::{MetricName, MetricValue};
+use model::{Batch, Coder, Reader, TransformId, urn};
+
+use crate::outputs::{BATCH_BYTES, BATCH_ROWS};
+use crate::{Error, Outputs, StageSpec};
+
+/// URN of the metric that counts the elements of a collection.
+pub const ELEMENT_COUNT: &str = "beam:metric:element_count:v1";
+
+/// The body of a stage, resolved once.
+#[derive(Debug)]
+pub struct Body {
+    collections: Vec<Collection>,
+    /// Collection of each transform's outputs, in the order of [`crate::TransformSpec::outputs`]; empty for a Flatten.
+    outputs: Vec<Vec<usize>>,
+    transforms: Vec<TransformId>,
+    /// Indices of the transforms to run: all but Flattens.
+    runs: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Collection {
+    id: String,
+    /// Transforms that read it.
+    readers: Vec<usize>,
+    /// Collections that it is a part of.
+    parts_of: Vec<usize>,
+    /// Sinks that take it, and how its elements look there.
+    sinks: Vec<(usize, Coder)>,
+}
+
+/// What the transforms of a body do. The index is that of [`StageSpec::transforms`]; outputs come back in order, with the index
+/// of [`crate::TransformSpec::outputs`].
+pub trait Transforms {
+    /// A bundle begins.
+    fn start(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error>;
+    /// Rows arrive.
+    fn process(&mut self, transform: usize, input: &Batch) -> Result<Vec<(usize, Batch)>, Error>;
+    /// The bundle ends.
+    fn finish(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error>;
+}
+
+impl Body {
+    /// Resolves collections. Refuses a stage that is not what it must be: our bug, not the user's.
+    pub fn of(spec: &StageSpec) -> Result<Body, Error> {
+        let mut names = BTreeMap::new();
+        let mut body = Body { collections: Vec::new(), outputs: Vec::new(), transforms: Vec::new(), runs: Vec::new() };
+        body.add(&mut names, &spec.source.collection);
+        for (index, transform) in spec.transforms.iter().enumerate() {
+            let known = |name: &String| {
+                let unknown = || Error::Protocol(format!("transform {} reads collection {name}, which nothing before it makes", transform.id));
+                names.get(name).copied().ok_or_else(unknown)
+            };
+            let input = known(&transform.input)?;
+            let flatten = transform.urn == urn::FLATTEN;
+            let mut inputs = vec![input];
+            for name in &transform.flattened {
+                inputs.push(known(name)?);
+            }
+            let outputs: Vec<usize> = transform.outputs.iter().map(|(_, name)| body.add(&mut names, name)).collect();
+            if flatten {
+                let [output] = outputs.as_slice() else {
+                    return Err(Error::Protocol(format!("flatten {} has {} outputs", transform.id, outputs.len())));
+                };
+                inputs.iter().for_each(|input| body.collections[*input].parts_of.push(*output));
+            } else {
+                inputs.iter().for_each(|input| body.collections[*input].readers.push(index));
+                body.runs.push(index);
+            }
+            body.outputs.push(if flatten { Vec::new() } else { outputs });
+            body.transforms.push(transform.id.clone());
+        }
+        for (index, sink) in spec.sinks.iter().enumerate() {
+            let name = &sink.port.collection;
+            let unknown = || Error::Protocol(format!("sink {} takes collection {name}, which nothing makes", sink.port.transform));
+            let collection = *names.get(name).ok_or_else(unknown)?;
+            body.collections[collection].sinks.push((index, sink.port.coder.clone()));
+        }
+        Ok(body)
+    }
+
+    fn add(&mut self, names: &mut BTreeMap<String, usize>, name: &str) -> usize {
+        if let Some(known) = names.get(name) {
+            return *known;
+        }
+        let index = self.collections.len();
+        names.insert(name.to_owned(), index);
+        self.collections.push(Collection { id: name.to_owned(), readers: Vec::new(), parts_of: Vec::new(), sinks: Vec::new() });
+        index
+    }
+
+    /// Runs one bundle; the result are the element counts of its collections.
+    pub fn run(
+        &self,
+        input: &[Batch],
+        outputs: &mut Outputs,
+        transforms: &mut dyn Transforms,
+    ) -> Result<Vec<(MetricName, MetricValue)>, Error> {
+        let mut run = Run { body: self, outputs, transforms, counts: vec![0; self.collections.len()] };
+        for transform in self.runs.iter().rev() {
+            let made = run.transforms.start(*transform)?;
+            run.deliver_all(*transform, made)?;
+        }
+        for batch in input {
+            run.deliver(0, batch, "the stage's input")?;
+        }
+        for transform in &self.runs {
+            let made = run.transforms.finish(*transform)?;
+            run.deliver_all(*transform, made)?;
+        }
+        Ok(run.counts.iter().zip(&self.collections).map(|(count, collection)| element_count(&collection.id, *count)).collect())
+    }
+}
+
+fn element_count(collection: &str, count: i64) -> (MetricName, MetricValue) {
+    let labels = BTreeMap::from([("PCOLLECTION".to_owned(), collection.to_owned())]);
+    (MetricName { urn: ELEMENT_COUNT.to_owned(), labels }, MetricValue::SumInt(count))
+}
+
+struct Run<'a> {
+    body: &'a Body,
+    outputs: &'a mut Outputs,
+    transforms: &'a mut dyn Transforms,
+    counts: Vec<i64>,
+}
+
+impl Run<'_> {
+    fn deliver_all(&mut self, transform: usize, made: Vec<(usize, Batch)>) -> Result<(), Error> {
+        let body = self.body;
+        for (output, batch) in made {
+            let unknown = || Error::Protocol(format!("transform {} made something for output {output}", body.transforms[transform]));
+            let collection = *body.outputs[transform].get(output).ok_or_else(unknown)?;
+            self.deliver(collection, &batch, body.transforms[transform].as_str())?;
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, collection: usize, batch: &Batch, maker: &str) -> Result<(), Error> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let target = &self.body.collections[collection];
+        self.counts[collection] += batch.rows() as i64;
+        for (sink, coder) in &target.sinks {
+            check_values(batch, coder).map_err(|reason| Error::User {
+                transform: Some(TransformId::from(maker)),
+                message: format!("{maker} made a malformed element for collection {}: {reason}", target.id),
+            })?;
+            self.outputs.push_batch(*sink, batch)?;
+        }
+        for whole in &target.parts_of {
+            self.deliver(*whole, batch, maker)?;
+        }
+        for reader in &target.readers {
+            let mut from = 0;
+            while from < batch.rows() {
+                let to = piece_end(batch, from);
+                let made = self.transforms.process(*reader, &batch.slice(from..to))?;
+                self.deliver_all(*reader, made)?;
+                from = to;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a piece that begins with row `from` ends, so that it is not larger than a batch should be, or is one row.
+fn piece_end(batch: &Batch, from: usize) -> usize {
+    let start = batch.range(from).start;
+    let rows = &batch.ends()[from..batch.rows().min(from + BATCH_ROWS)];
+    from + rows.partition_point(|end| *end as usize - start <= BATCH_BYTES).max(1)
+}
+
+/// Every row must be exactly one value of the coder.
+fn check_values(batch: &Batch, coder: &Coder) -> Result<(), String> {
+    for row in 0..batch.rows() {
+        let value = batch.value(row);
+        let mut reader = Reader::new(value);
+        let reason = match coder.skip(&mut reader) {
+            Ok(()) if reader.is_empty() => continue,
+            Ok(()) => "bytes are left over".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        return Err(format!("{reason} (row {row}, first bytes {})", hex(value)));
+    }
+    Ok(())
+}
+
+/// Bytes of a value that a message shows.
+pub const SHOWN_BYTES: usize = 32;
+
+/// The first bytes of a value, for messages.
+pub fn hex(value: &[u8]) -> String {
+    let shown: String = value.iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    match value.len() {
+        0 => "none".to_owned(),
+        length if length > SHOWN_BYTES => format!("0x{shown}.. of {length}"),
+        _ => format!("0x{shown}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::batch::Row;
+    use model::{BatchBuilder, Timestamp, pane, window};
+
+    use super::*;
+
+    fn batch(sizes: &[usize]) -> Batch {
+        let mut builder = BatchBuilder::new();
+        for size in sizes {
+            let value = vec![0; *size];
+            builder.push(Row { value: &value, timestamp: Timestamp::MIN, windows: window::GLOBAL_SET, pane: pane::NO_FIRING });
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn large_batches_are_cut_and_large_rows_are_not() {
+        let check = |sizes: &[usize], from, expected| assert_eq!(piece_end(&batch(sizes), from), expected, "{sizes:?} from {from}");
+        check(&[1, 1, 1], 0, 3);
+        check(&[BATCH_BYTES, 1], 0, 1);
+        check(&[BATCH_BYTES + 1, 1, 1], 0, 1);
+        check(&[BATCH_BYTES + 1, 1, 1], 1, 3);
+        check(&[1, BATCH_BYTES + 1, 1], 0, 1);
+    }
+
+    #[test]
+    fn values_show_their_first_bytes() {
+        assert_eq!(hex(b""), "none");
+        assert_eq!(hex(b"\x01\xff"), "0x01ff");
+        assert_eq!(hex(&[0; 40]), format!("0x{}.. of 40", "00".repeat(32)));
+    }
+}

@@ -1,0 +1,139 @@
+//! The DoFns that every subject of the suite offers, and the native worker's.
+
+use model::Timestamp;
+use model::batch::Row;
+use model::{pane, window};
+
+use super::harness::{Dofn, ENVIRONMENT, Subject};
+use crate::Worker;
+use crate::reference::{DOFN_NATIVE, Emitter, NativeDoFn, NativeWorker};
+
+/// What a DoFn does with elements of the `bytes` coder. Timestamps, windows and panes are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Emits every element.
+    Identity,
+    /// Emits elements whose first byte is even. Elements are not empty.
+    Even,
+    /// Emits an element as often as its first byte says.
+    Repeat,
+    /// Emits elements with an even first byte to the main output, others to [`SIDE_TAG`].
+    Route,
+    /// Emits every element but fails on [`POISON`] with a message that contains `poison`.
+    Poison,
+    /// Emits nothing but, in the global window at [`EDGE_TIMESTAMP_MS`], `start` when a bundle starts, and when it finishes
+    /// `finish` and the number of elements of this bundle as one byte.
+    Edges,
+    /// Emits every element, adds one to [`METRIC_COUNTER`] and the element's length to [`METRIC_DISTRIBUTION`].
+    Measure,
+}
+
+/// Tag of the main output.
+pub const MAIN_TAG: &str = "output";
+/// Tag of the second output of [`Behaviour::Route`].
+pub const SIDE_TAG: &str = "odd";
+/// The element that [`Behaviour::Poison`] fails on.
+pub const POISON: &[u8] = b"poison";
+/// Timestamp of what [`Behaviour::Edges`] emits.
+pub const EDGE_TIMESTAMP_MS: i64 = 7;
+/// Name of the counter of [`Behaviour::Measure`].
+pub const METRIC_COUNTER: &str = "seen";
+/// Name of its distribution.
+pub const METRIC_DISTRIBUTION: &str = "sizes";
+
+/// The reference worker with all behaviours.
+pub fn native(asynchronous: bool) -> impl Subject {
+    Native { asynchronous }
+}
+
+struct Native {
+    asynchronous: bool,
+}
+
+impl Subject for Native {
+    fn worker(&self) -> std::sync::Arc<dyn Worker> {
+        let worker = NativeWorker::new()
+            .with("Identity", || emitting(|_, _| 1))
+            .with("Even", || emitting(|first, _| u8::from(first % 2 == 0)))
+            .with("Repeat", || emitting(|first, _| first))
+            .with("Route", || {
+                |row: Row<'_>, out: &mut Emitter| {
+                    out.emit(if content(row)[0] % 2 == 0 { MAIN_TAG } else { SIDE_TAG }, row);
+                    Ok(())
+                }
+            })
+            .with("Poison", || {
+                |row: Row<'_>, out: &mut Emitter| {
+                    out.emit(MAIN_TAG, row);
+                    if content(row) == POISON { Err("this is poison".to_owned()) } else { Ok(()) }
+                }
+            })
+            .with("Edges", || Edges { seen: 0 })
+            .with("Measure", || {
+                emitting(|_, measured| {
+                    let (length, out) = measured;
+                    out.count(METRIC_COUNTER, 1);
+                    out.measure(METRIC_DISTRIBUTION, length);
+                    1
+                })
+            });
+        std::sync::Arc::new(if self.asynchronous { worker.asynchronous() } else { worker })
+    }
+
+    fn dofn(&self, behaviour: Behaviour) -> Dofn {
+        Dofn { environment: ENVIRONMENT, urn: DOFN_NATIVE.to_owned(), payload: format!("{behaviour:?}").into() }
+    }
+}
+
+/// A DoFn that emits an element as often as `times` says of its first byte (0 if it is empty) and its length.
+fn emitting(
+    times: impl Fn(u8, (i64, &mut Emitter)) -> u8 + Send,
+) -> impl FnMut(Row<'_>, &mut Emitter) -> Result<(), String> + Send {
+    move |row: Row<'_>, out: &mut Emitter| {
+        let content = content(row);
+        let times = times(content.first().copied().unwrap_or(0), (content.len() as i64, out));
+        (0..times).for_each(|_| out.emit(MAIN_TAG, row));
+        Ok(())
+    }
+}
+
+/// The bytes of an element of the `bytes` coder.
+pub(super) fn content<'a>(row: Row<'a>) -> &'a [u8] {
+    model::Reader::new(row.value).length_prefixed().expect("the suite's elements are well-formed")
+}
+
+/// The nested form of an element of the `bytes` coder.
+pub(super) fn element(content: &[u8]) -> Vec<u8> {
+    let mut value = Vec::new();
+    model::reader::put_length_prefixed(&mut value, content);
+    value
+}
+
+struct Edges {
+    seen: u8,
+}
+
+impl Edges {
+    fn emit(out: &mut Emitter, content: &[u8]) {
+        let timestamp = Timestamp::from_millis(EDGE_TIMESTAMP_MS);
+        out.emit(MAIN_TAG, Row { value: &element(content), timestamp, windows: window::GLOBAL_SET, pane: pane::NO_FIRING });
+    }
+}
+
+impl NativeDoFn for Edges {
+    fn start_bundle(&mut self, out: &mut Emitter) -> Result<(), String> {
+        self.seen = 0;
+        Self::emit(out, b"start");
+        Ok(())
+    }
+
+    fn process(&mut self, _row: Row<'_>, _out: &mut Emitter) -> Result<(), String> {
+        self.seen += 1;
+        Ok(())
+    }
+
+    fn finish_bundle(&mut self, out: &mut Emitter) -> Result<(), String> {
+        Self::emit(out, &[b"finish".as_slice(), &[self.seen]].concat());
+        Ok(())
+    }
+}
