@@ -247,7 +247,7 @@ pub enum Error {
 }
 
 /// What a new owner starts from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Entries with rows that remain, own and broadcast, in order of position. `poll` continues behind them.
     pub entries: Vec<EntryHeader>,

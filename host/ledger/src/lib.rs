@@ -16,6 +16,6 @@ pub mod contract;
 pub mod rows;
 pub mod log;
 pub mod memory;
-//pub mod conformance;
+pub mod conformance;
 
 pub use contract::*;

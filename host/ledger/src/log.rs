@@ -269,9 +269,24 @@ impl<P: Clone> Writing<'_, P> {
         &self.remains
     }
 
-    /// The header of an entry that the commit consumes from, as it is before.
-    pub fn header(&self, position: Position) -> Option<EntryHeader> {
-        lock(&self.log.shards[self.shard.0 as usize].inbox).entries.get(&position).map(|(header, _)| header.clone())
+    /// Whether nothing of an entry was consumed before.
+    pub fn is_whole(&self, position: Position) -> bool {
+        let inbox = lock(&self.log.shards[self.shard.0 as usize].inbox);
+        inbox.entries.get(&position).is_some_and(|(header, _)| rows::count(&header.remaining) == u64::from(header.rows))
+    }
+
+    /// Of every (stage, shard) the latest report, if it is later than all that were committed before.
+    pub fn latest_reports(&self, reports: &[WatermarkReport]) -> Vec<WatermarkReport> {
+        let inbox = lock(&self.log.shards[self.shard.0 as usize].inbox);
+        let mut latest: BTreeMap<(StageId, ShardId), WatermarkReport> = BTreeMap::new();
+        for report in reports {
+            let producer = (report.stage, report.shard);
+            let before = latest.get(&producer).map(|report| report.watermark).or(inbox.reports.get(&producer).copied());
+            if before.is_none_or(|before| before < report.watermark) {
+                latest.insert(producer, *report);
+            }
+        }
+        latest.into_values().collect()
     }
 
     /// Makes the commit visible: to all shards at one moment, so that nobody sees an answer before the question. Then
