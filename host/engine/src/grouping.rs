@@ -12,11 +12,13 @@
 //! This module does not decide when a bundle runs, and it does not move a watermark: it says what holds it.
 
 mod arrivals;
+mod cells;
 mod counted;
 mod error;
 mod names;
 mod output;
 mod runs;
+mod trigger;
 
 use model::windowing::WindowingStrategy;
 use model::{Batch, Coder, StageId, Timestamp, WindowCoder};
@@ -24,6 +26,7 @@ use model::{Batch, Coder, StageId, Timestamp, WindowCoder};
 pub use error::Error;
 
 use crate::KeyedState;
+use cells::Cells;
 use runs::Runs;
 
 /// The times that decide about dropping, firing and panes.
@@ -64,6 +67,7 @@ pub struct Delta(Changes);
 #[derive(Debug)]
 enum Changes {
     Runs(runs::Changes),
+    Cells(cells::Changes),
 }
 
 /// What is buffered, for status.
@@ -86,6 +90,7 @@ pub struct Grouping {
 #[derive(Debug)]
 enum Path {
     Runs(Runs),
+    Cells(Box<Cells>),
     Refused(String),
 }
 
@@ -98,7 +103,10 @@ impl Grouping {
         let path = if runs::fires_once(&strategy) {
             Path::Runs(Runs::new(stage, &strategy, input_coder, window_coder))
         } else {
-            Path::Refused("this trigger".into())
+            match Cells::new(stage, strategy, input_coder, window_coder) {
+                Ok(cells) => Path::Cells(Box::new(cells)),
+                Err(what) => Path::Refused(what),
+            }
         };
         Grouping { path }
     }
@@ -107,6 +115,7 @@ impl Grouping {
     pub fn restore(&mut self, state: &dyn KeyedState) -> Result<(), Error> {
         match &mut self.path {
             Path::Runs(runs) => runs.restore(state),
+            Path::Cells(cells) => cells.restore(state),
             Path::Refused(what) => Err(Error::Refused(what.clone())),
         }
     }
@@ -117,6 +126,7 @@ impl Grouping {
     pub fn run(&self, rows: &[Batch], clocks: Clocks, limits: Limits, state: &mut dyn KeyedState) -> Result<Grouped, Error> {
         match &self.path {
             Path::Runs(runs) => runs.run(rows, clocks, limits, state),
+            Path::Cells(cells) => cells.run(rows, clocks, limits, state),
             Path::Refused(what) => Err(Error::Refused(what.clone())),
         }
     }
@@ -125,7 +135,8 @@ impl Grouping {
     pub fn apply(&mut self, delta: Delta) {
         match (&mut self.path, delta.0) {
             (Path::Runs(runs), Changes::Runs(changes)) => runs.apply(changes),
-            (Path::Refused(_), _) => unreachable!("a refused grouping makes no delta"),
+            (Path::Cells(cells), Changes::Cells(changes)) => cells.apply(changes),
+            _ => unreachable!("a delta comes back to the grouping that made it"),
         }
     }
 
@@ -133,6 +144,7 @@ impl Grouping {
     pub fn due(&self, clocks: Clocks) -> bool {
         match &self.path {
             Path::Runs(runs) => runs.due(clocks),
+            Path::Cells(cells) => cells.due(clocks),
             Path::Refused(_) => false,
         }
     }
@@ -140,6 +152,7 @@ impl Grouping {
     /// The processing time in milliseconds from which [`Grouping::due`] holds because of a processing-time trigger.
     pub fn next_processing_ms(&self) -> Option<i64> {
         match &self.path {
+            Path::Cells(cells) => cells.next_processing_ms(),
             Path::Runs(_) | Path::Refused(_) => None,
         }
     }
@@ -149,6 +162,7 @@ impl Grouping {
     pub fn hold(&self) -> Timestamp {
         match &self.path {
             Path::Runs(runs) => runs.hold(),
+            Path::Cells(cells) => cells.hold(),
             Path::Refused(_) => Timestamp::MAX,
         }
     }
@@ -157,6 +171,7 @@ impl Grouping {
     pub fn summary(&self) -> Summary {
         match &self.path {
             Path::Runs(runs) => runs.summary(),
+            Path::Cells(cells) => cells.summary(),
             Path::Refused(_) => Summary::default(),
         }
     }

@@ -39,6 +39,13 @@ pub(super) struct Arrival {
     row: u32,
 }
 
+impl Arrival {
+    /// Where the row is among all rows of the call.
+    pub(super) fn place(&self) -> (u32, u32) {
+        (self.batch, self.row)
+    }
+}
+
 /// How arrivals are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {

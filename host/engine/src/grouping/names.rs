@@ -57,6 +57,62 @@ impl Names {
         name.extend_from_slice(&run.to_be_bytes());
         name
     }
+
+    pub(super) fn next_buffer(self) -> Bytes {
+        self.kind(NEXT_BUFFER, 0).into()
+    }
+
+    pub(super) fn active(self, key: &[u8]) -> Bytes {
+        let mut name = self.kind(ACTIVE, key.len());
+        name.extend_from_slice(key);
+        name.into()
+    }
+
+    pub(super) fn window_state(self, key: &[u8], window: &[u8]) -> Bytes {
+        let mut name = self.kind(WINDOW_STATE, key.len() + window.len());
+        name.extend_from_slice(key);
+        name.extend_from_slice(window);
+        name.into()
+    }
+
+    /// Everything of a chunk's name but its number.
+    pub(super) fn buffer(self, key: &[u8], buffer: u64) -> Vec<u8> {
+        let mut name = self.kind(CHUNK, key.len() + 12);
+        name.extend_from_slice(key);
+        name.extend_from_slice(&buffer.to_be_bytes());
+        name
+    }
+
+    /// The beginning of the names of all timers of a time.
+    pub(super) fn timers(self, domain: Domain, time: [u8; 8]) -> Vec<u8> {
+        let mut name = self.kind(TIMER, 9);
+        name.push(domain as u8);
+        name.extend_from_slice(&time);
+        name
+    }
+
+    pub(super) fn timer(self, domain: Domain, time: [u8; 8], key: &[u8], window: &[u8]) -> Bytes {
+        let mut name = self.timers(domain, time);
+        name.extend_from_slice(key);
+        name.extend_from_slice(window);
+        name.into()
+    }
+}
+
+/// What the time of a timer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Domain {
+    /// Nothing: to be looked at in the next call.
+    Deferred = 0,
+    /// Event time.
+    Event = 1,
+    /// Processing time.
+    Processing = 2,
+}
+
+/// The least name after `name`.
+pub(super) fn behind(name: &[u8]) -> Vec<u8> {
+    [name, &[0]].concat()
 }
 
 /// A name made of a beginning and a number.
@@ -80,7 +136,14 @@ pub(super) fn after_all(beginning: &[u8]) -> Vec<u8> {
 }
 
 pub(super) const WINDOW_RUNS: u8 = b'w';
+pub(super) const WINDOW_STATE: u8 = b's';
 const RUN_BLOCK: u8 = b'r';
+const NEXT_BUFFER: u8 = b'n';
+const ACTIVE: u8 = b'k';
+const CHUNK: u8 = b'v';
+const TIMER: u8 = b't';
 
 /// Length of what [`Names::all`] returns.
 pub(super) const BEGINNING: usize = 6;
+/// Where the key begins in the name of a timer: behind stage, family, kind, domain and time.
+pub(super) const TIMER_BEGINNING: usize = BEGINNING + 9;

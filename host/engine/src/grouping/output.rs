@@ -49,6 +49,11 @@ impl Panes {
         self.keys > 0 && (self.keys >= self.limits.keys_max || self.bytes >= self.limits.bytes_max)
     }
 
+    /// A key and window is looked at, whether it has a pane or not.
+    pub(super) fn count_key(&mut self) {
+        self.keys += 1;
+    }
+
     /// Adds a pane: key bytes, count and values, in one window.
     pub(super) fn push(
         &mut self,
@@ -76,7 +81,6 @@ impl Panes {
             out.extend_from_slice(&count.to_be_bytes());
             out.extend_from_slice(&values.bytes);
         });
-        self.keys += 1;
         self.bytes += bytes as u64;
         Ok(())
     }

@@ -97,7 +97,7 @@ impl Runs {
             let Some((last, _)) = page.last() else {
                 return Ok(());
             };
-            from = [last, &[0][..]].concat();
+            from = names::behind(last);
             for (cell, value) in page {
                 let bytes = cell.slice(names::BEGINNING + 8..);
                 let window = Window::new(self.format.window_coder, bytes)?;
@@ -224,6 +224,7 @@ impl Runs {
         let mut gathered = Gathered::default();
         while !panes.full() && merge.next(&mut gathered, usize::MAX, state)? {
             let timestamp = gathered.hold.unwrap_or(window.end);
+            panes.count_key();
             panes.push(&gathered.key, &gathered.values, timestamp, &window.bytes, ONLY)?;
             open.rows = open.rows.saturating_sub(gathered.values.count);
         }
