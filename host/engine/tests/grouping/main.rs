@@ -1,0 +1,6 @@
+//! Tests of grouping against its public interface: scripts, Beam's transcripts, random events against a plain model.
+
+mod driver;
+mod script;
+mod store;
+mod strategy;
