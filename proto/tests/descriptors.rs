@@ -7,10 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use prost_types::field_descriptor_proto::{Label, Type};
-use prost_types::{
-    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
-    ServiceDescriptorProto,
-};
+use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, ServiceDescriptorProto};
 
 const BEAM: &str = include_str!("beam-2.77.0.txt");
 const MODEL: &str = "org.apache.beam.model.";
@@ -96,39 +93,18 @@ fn our_messages_are_beams() {
 #[test]
 fn whatever_beam_has_is_ours_or_left_out() {
     let (ours, beams) = (our_listing(), parse(BEAM));
-    let missing: Vec<&str> = beams
-        .keys()
-        .filter(|heading| !ours.contains_key(*heading))
-        .map(|heading| name(heading))
-        .collect();
-    let unexplained: Vec<_> = missing
-        .iter()
-        .filter(|name| !LEFT_OUT.iter().any(|entry| covers(entry, name)))
-        .collect();
-    assert!(
-        unexplained.is_empty(),
-        "neither ours nor left out: {unexplained:#?}"
-    );
-    let needless: Vec<_> = LEFT_OUT
-        .iter()
-        .filter(|entry| !missing.iter().any(|name| covers(entry, name)))
-        .collect();
+    let missing: Vec<&str> = beams.keys().filter(|heading| !ours.contains_key(*heading)).map(|heading| name(heading)).collect();
+    let unexplained: Vec<_> = missing.iter().filter(|name| !LEFT_OUT.iter().any(|entry| covers(entry, name))).collect();
+    assert!(unexplained.is_empty(), "neither ours nor left out: {unexplained:#?}");
+    let needless: Vec<_> = LEFT_OUT.iter().filter(|entry| !missing.iter().any(|name| covers(entry, name))).collect();
     assert!(needless.is_empty(), "left out in vain: {needless:#?}");
 }
 
 #[test]
 fn the_listing_is_not_empty() {
     let ours = our_listing();
-    let count = |kind: &str| {
-        ours.keys()
-            .filter(|heading| heading.starts_with(kind))
-            .count()
-    };
-    assert!(
-        count("message ") > 180 && count("enum ") > 12 && count("service ") == 10,
-        "{:#?}",
-        ours.keys()
-    );
+    let count = |kind: &str| ours.keys().filter(|heading| heading.starts_with(kind)).count();
+    assert!(count("message ") > 180 && count("enum ") > 12 && count("service ") == 10, "{:#?}", ours.keys());
 }
 
 fn name(heading: &str) -> &str {
@@ -137,28 +113,15 @@ fn name(heading: &str) -> &str {
 }
 
 fn covers(entry: &str, name: &str) -> bool {
-    name.strip_prefix(entry)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    name.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 fn compare(heading: &str, ours: &[String], beams: &[String], differences: &mut Vec<String>) {
     let only = |these: &[String], those: &[String]| -> Vec<String> {
-        these
-            .iter()
-            .filter(|line| !those.contains(line))
-            .cloned()
-            .collect()
+        these.iter().filter(|line| !those.contains(line)).cloned().collect()
     };
-    differences.extend(
-        only(ours, beams)
-            .iter()
-            .map(|line| format!("{heading}: only ours: {line}")),
-    );
-    differences.extend(
-        only(beams, ours)
-            .iter()
-            .map(|line| format!("{heading}: only Beam's: {line}")),
-    );
+    differences.extend(only(ours, beams).iter().map(|line| format!("{heading}: only ours: {line}")));
+    differences.extend(only(beams, ours).iter().map(|line| format!("{heading}: only Beam's: {line}")));
 }
 
 fn parse(text: &str) -> Listing {
@@ -166,10 +129,7 @@ fn parse(text: &str) -> Listing {
     let mut heading = String::new();
     for line in text.lines() {
         match line.strip_prefix("  ") {
-            Some(item) => listing
-                .get_mut(&heading)
-                .expect("a block has a heading")
-                .push(item.to_owned()),
+            Some(item) => listing.get_mut(&heading).expect("a block has a heading").push(item.to_owned()),
             None => {
                 heading = line.to_owned();
                 listing.insert(heading.clone(), Vec::new());
@@ -188,11 +148,7 @@ fn our_listing() -> Listing {
         .collect();
     let files = protox::compile(sources, [root]).unwrap();
     let mut listing = Listing::new();
-    for file in files
-        .file
-        .iter()
-        .filter(|file| file.package().starts_with(MODEL))
-    {
+    for file in files.file.iter().filter(|file| file.package().starts_with(MODEL)) {
         list_file(file, &mut listing);
     }
     listing
@@ -212,17 +168,9 @@ fn list_file(file: &FileDescriptorProto, listing: &mut Listing) {
 
 fn list_message(message: &DescriptorProto, scope: &str, listing: &mut Listing) {
     let name = format!("{scope}.{}", message.name());
-    let lines = message
-        .field
-        .iter()
-        .map(|field| field_line(field, message, &name))
-        .collect();
+    let lines = message.field.iter().map(|field| field_line(field, message, &name)).collect();
     listing.insert(format!("message {name}"), lines);
-    for nested in message
-        .nested_type
-        .iter()
-        .filter(|nested| !is_map_entry(nested))
-    {
+    for nested in message.nested_type.iter().filter(|nested| !is_map_entry(nested)) {
         list_message(nested, &name, listing);
     }
     for item in &message.enum_type {
@@ -231,47 +179,28 @@ fn list_message(message: &DescriptorProto, scope: &str, listing: &mut Listing) {
 }
 
 fn list_enum(item: &EnumDescriptorProto, scope: &str, listing: &mut Listing) {
-    let lines = item
-        .value
-        .iter()
-        .map(|value| format!("{} {}", value.number(), value.name()))
-        .collect();
+    let lines = item.value.iter().map(|value| format!("{} {}", value.number(), value.name())).collect();
     listing.insert(format!("enum {scope}.{}", item.name()), lines);
 }
 
 fn list_service(service: &ServiceDescriptorProto, scope: &str, listing: &mut Listing) {
-    let side = |streams: bool, message: &str| {
-        format!(
-            "{}{}",
-            if streams { "stream " } else { "" },
-            message.trim_start_matches('.')
-        )
-    };
+    let side =
+        |streams: bool, message: &str| format!("{}{}", if streams { "stream " } else { "" }, message.trim_start_matches('.'));
     let lines = service.method.iter().map(|method| {
         let request = side(method.client_streaming(), method.input_type());
         let response = side(method.server_streaming(), method.output_type());
         format!("{} {request} -> {response}", method.name())
     });
-    listing.insert(
-        format!("service {scope}.{}", service.name()),
-        lines.collect(),
-    );
+    listing.insert(format!("service {scope}.{}", service.name()), lines.collect());
 }
 
 fn field_line(field: &FieldDescriptorProto, message: &DescriptorProto, scope: &str) -> String {
-    let entry = message.nested_type.iter().find(|nested| {
-        is_map_entry(nested) && field.type_name() == format!(".{scope}.{}", nested.name())
-    });
+    let entry = message
+        .nested_type
+        .iter()
+        .find(|nested| is_map_entry(nested) && field.type_name() == format!(".{scope}.{}", nested.name()));
     let (label, kind) = match entry {
-        Some(entry) => (
-            "map",
-            entry
-                .field
-                .iter()
-                .map(type_name)
-                .collect::<Vec<_>>()
-                .join(","),
-        ),
+        Some(entry) => ("map", entry.field.iter().map(type_name).collect::<Vec<_>>().join(",")),
         None if field.label() == Label::Repeated => ("repeated", type_name(field)),
         None if field.proto3_optional() => ("optional", type_name(field)),
         None => ("single", type_name(field)),
@@ -287,16 +216,10 @@ fn field_line(field: &FieldDescriptorProto, message: &DescriptorProto, scope: &s
 fn type_name(field: &FieldDescriptorProto) -> String {
     match field.r#type() {
         Type::Message | Type::Enum => field.type_name().trim_start_matches('.').to_owned(),
-        scalar => scalar
-            .as_str_name()
-            .trim_start_matches("TYPE_")
-            .to_lowercase(),
+        scalar => scalar.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
     }
 }
 
 fn is_map_entry(message: &DescriptorProto) -> bool {
-    message
-        .options
-        .as_ref()
-        .is_some_and(|options| options.map_entry())
+    message.options.as_ref().is_some_and(|options| options.map_entry())
 }

@@ -1,8 +1,28 @@
-//! Model coders: enough of each to delimit encoded values without decoding them.
+//! Model coders, and delimiting encoded values without decoding them.
+//!
+//! [`Coder::skip`] is the loop that cuts the data plane into elements: it allocates nothing and trusts no length. Values
+//! themselves are in [`crate::value`]; making coders from a pipeline is the planner's work.
+//!
+//! A kv of a length-prefixed key and an iterable of varints, as it travels:
+//!
+//! ```
+//! use model::{Coder, Reader};
+//!
+//! let key = Coder::LengthPrefix(None);
+//! let coder = Coder::Kv(Box::new(key), Box::new(Coder::Iterable(Box::new(Coder::VarInt))));
+//! //            key "ab"    2 values      1  300        and the next element
+//! let bytes = [2, b'a', b'b', 0, 0, 0, 2, 1, 0xac, 0x02, 1];
+//! let mut reader = Reader::new(&bytes);
+//! coder.skip(&mut reader).unwrap();
+//! assert_eq!(reader.position(), 10);
+//! assert_eq!(coder.key_len(&bytes), Ok(3));
+//! ```
+
+use std::fmt;
 
 use crate::{DecodeError, Reader, WindowCoder, pane};
 
-/// How deep coders and values may nest.
+/// How deep coders may nest, in levels.
 pub const DEPTH_MAX: usize = 64;
 
 /// A coder of Beam's model. Names are the tails of the URNs, `beam:coder:...:v1`.
@@ -36,7 +56,7 @@ pub enum Coder {
     CustomWindow(Box<Coder>),
     /// `windowed_value`
     WindowedValue(Box<Coder>, Box<Coder>),
-    /// `param_windowed_value`; the constant part is the coder's payload.
+    /// `param_windowed_value`; the coder's payload holds everything but the value, encoded as a windowed value.
     ParamWindowedValue(Box<Coder>, Box<Coder>, bytes::Bytes),
     /// `timer`
     Timer(Box<Coder>, Box<Coder>),
@@ -48,13 +68,30 @@ pub enum Coder {
 
 impl Coder {
     /// Reads over one value in nested context.
+    ///
+    /// # Errors
+    /// When the bytes end inside the value or cannot be delimited. Contents that need not be looked at are not checked.
     #[inline]
     pub fn skip(&self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
         self.skip_within(reader, DEPTH_MAX)
     }
 
-    fn skip_within(&self, reader: &mut Reader<'_>, depth: usize) -> Result<(), DecodeError> {
-        let depth = depth.checked_sub(1).ok_or(DecodeError::TooDeep(DEPTH_MAX))?;
+    /// Bytes that the key of an encoded `kv` takes.
+    ///
+    /// # Errors
+    /// When this is another coder, or the key cannot be delimited.
+    #[inline]
+    pub fn key_len(&self, value: &[u8]) -> Result<usize, DecodeError> {
+        let Coder::Kv(key, _) = self else {
+            return Err(DecodeError::malformed("key", "the coder is not a kv coder"));
+        };
+        let mut reader = Reader::new(value);
+        key.skip(&mut reader)?;
+        Ok(reader.position())
+    }
+
+    pub(crate) fn skip_within(&self, reader: &mut Reader<'_>, depth: usize) -> Result<(), DecodeError> {
+        let depth = deeper(depth)?;
         match self {
             Coder::Bytes | Coder::StringUtf8 | Coder::LengthPrefix(_) => reader.length_prefixed().map(drop),
             Coder::Bool => reader.take(1).map(drop),
@@ -64,13 +101,10 @@ impl Coder {
                 key.skip_within(reader, depth)?;
                 value.skip_within(reader, depth)
             }
-            Coder::Iterable(element) => skip_iterable(element, false, reader, depth),
-            Coder::StateBackedIterable(element) => skip_iterable(element, true, reader, depth),
-            Coder::Nullable(value) => match reader.u8()? {
-                0 => Ok(()),
-                _ => value.skip_within(reader, depth),
-            },
-            Coder::GlobalWindow => Ok(()),
+            Coder::Iterable(element) => skip_iterable(reader, false, |reader| element.skip_within(reader, depth)),
+            Coder::StateBackedIterable(element) => skip_iterable(reader, true, |reader| element.skip_within(reader, depth)),
+            Coder::Nullable(value) if read_presence(reader)? => value.skip_within(reader, depth),
+            Coder::Nullable(_) | Coder::GlobalWindow => Ok(()),
             Coder::IntervalWindow => WindowCoder::Interval.skip(reader),
             Coder::CustomWindow(window) => {
                 reader.take(8)?;
@@ -78,7 +112,7 @@ impl Coder {
             }
             Coder::WindowedValue(value, window) => {
                 reader.take(8)?;
-                skip_counted(window, reader, depth)?;
+                skip_windows(window, reader, depth)?;
                 pane::skip(reader)?;
                 value.skip_within(reader, depth)
             }
@@ -86,8 +120,9 @@ impl Coder {
             Coder::Timer(key, window) => {
                 key.skip_within(reader, depth)?;
                 reader.length_prefixed()?;
-                skip_counted(window, reader, depth)?;
-                if reader.u8()? == 0 {
+                skip_windows(window, reader, depth)?;
+                let is_cleared = reader.u8()? != 0;
+                if !is_cleared {
                     reader.take(16)?;
                     pane::skip(reader)?;
                 }
@@ -100,32 +135,23 @@ impl Coder {
             Coder::Row(schema) => schema.skip(reader, depth),
         }
     }
-
-    /// Bytes that the key of an encoded `kv` takes. Fails for other coders.
-    #[inline]
-    pub fn key_len(&self, value: &[u8]) -> Result<usize, DecodeError> {
-        let Coder::Kv(key, _) = self else {
-            return Err(DecodeError::malformed("key", "the coder is not a kv coder"));
-        };
-        let mut reader = Reader::new(value);
-        key.skip(&mut reader)?;
-        Ok(reader.position())
-    }
 }
 
-fn skip_counted(element: &Coder, reader: &mut Reader<'_>, depth: usize) -> Result<(), DecodeError> {
-    let count = reader.be_i32()?;
-    if count < 0 {
-        return Err(DecodeError::malformed("count", "negative"));
-    }
-    skip_many(element, count as u64, reader, depth)
+fn skip_windows(window: &Coder, reader: &mut Reader<'_>, depth: usize) -> Result<(), DecodeError> {
+    let count = read_count(reader)?;
+    skip_many(reader, count, |reader| window.skip_within(reader, depth))
 }
 
-/// Elements without bytes (global windows, empty rows) end the loop early, whatever count is declared.
-fn skip_many(element: &Coder, count: u64, reader: &mut Reader<'_>, depth: usize) -> Result<(), DecodeError> {
+/// Elements without bytes (global windows, and kvs of them) end the loop, whatever count is declared.
+#[inline]
+pub(crate) fn skip_many(
+    reader: &mut Reader<'_>,
+    count: u64,
+    mut skip: impl FnMut(&mut Reader<'_>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
     for _ in 0..count {
         let before = reader.position();
-        element.skip_within(reader, depth)?;
+        skip(reader)?;
         if reader.position() == before {
             return Ok(());
         }
@@ -133,19 +159,82 @@ fn skip_many(element: &Coder, count: u64, reader: &mut Reader<'_>, depth: usize)
     Ok(())
 }
 
-fn skip_iterable(element: &Coder, state_backed: bool, reader: &mut Reader<'_>, depth: usize) -> Result<(), DecodeError> {
-    let count = reader.be_i32()?;
-    if count >= 0 {
-        return skip_many(element, count as u64, reader, depth);
-    }
-    if count != -1 {
-        return Err(DecodeError::malformed("iterable", "negative count"));
+/// A count and elements; or -1 and counted blocks until an empty one or, where allowed, until a state token.
+#[inline]
+pub(crate) fn skip_iterable(
+    reader: &mut Reader<'_>,
+    may_have_token: bool,
+    mut skip: impl FnMut(&mut Reader<'_>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    match reader.be_i32()? {
+        -1 => {}
+        count if count < 0 => return Err(DecodeError::malformed("iterable", "negative count")),
+        count => return skip_many(reader, count as u64, skip),
     }
     loop {
         match reader.varint()? {
             0 => return Ok(()),
-            u64::MAX if state_backed => return reader.length_prefixed().map(drop),
-            count => skip_many(element, count, reader, depth)?,
+            TOKEN_FOLLOWS if may_have_token => return reader.length_prefixed().map(drop),
+            count => skip_many(reader, count, &mut skip)?,
+        }
+    }
+}
+
+/// The block count, -1 as a varint, that says that the rest of an iterable is behind a state token.
+pub(crate) const TOKEN_FOLLOWS: u64 = u64::MAX;
+
+/// The count of a window set or map.
+#[inline]
+pub(crate) fn read_count(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
+    let count = reader.be_i32()?;
+    u64::try_from(count).map_err(|_| DecodeError::malformed("count", "negative"))
+}
+
+/// The byte before a nullable value: whether there is a value.
+#[inline]
+pub(crate) fn read_presence(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(DecodeError::malformed("nullable", "neither null nor present")),
+    }
+}
+
+/// Levels left one level down.
+#[inline]
+pub(crate) fn deeper(depth: usize) -> Result<usize, DecodeError> {
+    depth.checked_sub(1).ok_or(DecodeError::TooDeep(DEPTH_MAX))
+}
+
+/// `kv<bytes, iterable<varint>>`
+impl fmt::Display for Coder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Coder::Bytes => f.write_str("bytes"),
+            Coder::StringUtf8 => f.write_str("string_utf8"),
+            Coder::Bool => f.write_str("bool"),
+            Coder::VarInt => f.write_str("varint"),
+            Coder::Double => f.write_str("double"),
+            Coder::Kv(key, value) => write!(f, "kv<{key}, {value}>"),
+            Coder::Iterable(element) => write!(f, "iterable<{element}>"),
+            Coder::StateBackedIterable(element) => write!(f, "state_backed_iterable<{element}>"),
+            Coder::LengthPrefix(Some(value)) => write!(f, "length_prefix<{value}>"),
+            Coder::LengthPrefix(None) => f.write_str("length_prefix<?>"),
+            Coder::Nullable(value) => write!(f, "nullable<{value}>"),
+            Coder::GlobalWindow => f.write_str("global_window"),
+            Coder::IntervalWindow => f.write_str("interval_window"),
+            Coder::CustomWindow(window) => write!(f, "custom_window<{window}>"),
+            Coder::WindowedValue(value, window) => write!(f, "windowed_value<{value}, {window}>"),
+            Coder::ParamWindowedValue(value, window, _) => write!(f, "param_windowed_value<{value}, {window}>"),
+            Coder::Timer(key, window) => write!(f, "timer<{key}, {window}>"),
+            Coder::ShardedKey(key) => write!(f, "sharded_key<{key}>"),
+            Coder::Row(schema) => {
+                f.write_str("row<")?;
+                for (index, field) in schema.fields().iter().enumerate() {
+                    write!(f, "{}{}", if index > 0 { ", " } else { "" }, field.name)?;
+                }
+                f.write_str(">")
+            }
         }
     }
 }

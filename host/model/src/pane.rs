@@ -101,6 +101,19 @@ pub fn skip(reader: &mut Reader<'_>) -> Result<(), DecodeError> {
     Ok(())
 }
 
+/// The metadata of an encoded pane (a serialized `ElementMetadata`), if it has any.
+pub fn metadata(pane: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
+    let mut reader = Reader::new(pane);
+    let first = reader.u8().map_err(|_| DecodeError::Truncated("pane"))?;
+    for _ in 0..first >> 4 & 7 {
+        reader.varint()?;
+    }
+    if first & METADATA == 0 {
+        return Ok(None);
+    }
+    reader.length_prefixed().map(Some)
+}
+
 /// The encoded pane without its metadata, for SDKs that have not declared that they read it.
 pub fn without_metadata(pane: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(pane.len());
@@ -150,6 +163,8 @@ mod tests {
         let mut reader = Reader::new(&bytes);
         skip(&mut reader).unwrap();
         assert!(reader.is_empty());
+        assert_eq!(metadata(&bytes), Ok(Some(b"\x08\x02".as_slice())));
+        assert_eq!(metadata(NO_FIRING), Ok(None));
         assert_eq!(without_metadata(&bytes), Ok(NO_FIRING.to_vec()));
     }
 }
