@@ -4,3 +4,4 @@ mod driver;
 mod script;
 mod store;
 mod strategy;
+mod transcripts;
