@@ -1,1 +1,35 @@
-//! (being written)
+//! DoFns in WebAssembly components: compiled once per process, run synchronously on the thread of the shard.
+//!
+//! ```text
+//!  bytes -> artifact (kinds, manifest) -> engine (compile, cache, limits) -> Component
+//!  stage -> worker (slots) -> instance (store, calls, traps) -> columns (batches in and out)
+//! ```
+//!
+//! One [`WasmEngine`] per process; a [`Component`] per digest; in each slot one instance per component, rebuilt after a trap
+//! and recycled when its memory has grown. The boundary is package `purlin:dofn` (folder `wit`), crossed once per batch.
+//! Everything that a guest returns is untrusted; time, memory, output, logs and metrics are limited ([`Options`]).
+//! This crate is the only owner of wasmtime. It knows no ledger and no protocol buffers.
+
+mod options;
+mod error;
+pub mod artifact;
+pub mod manifest;
+pub mod payload;
+mod bindings;
+mod compile_cache;
+mod engine;
+mod component;
+mod host;
+mod columns;
+mod instance;
+mod trouble;
+mod metrics;
+mod slot;
+
+pub use artifact::{Kind, pack};
+pub use component::Component;
+pub use engine::WasmEngine;
+pub use error::Error;
+pub use host::{LogEntry, LogLevel, LogSink};
+pub use manifest::Manifest;
+pub use options::Options;

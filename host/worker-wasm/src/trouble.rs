@@ -1,0 +1,73 @@
+//! What went wrong in a guest, in words for the user who wrote it.
+
+use wasmtime::{Trap, WasmBacktrace};
+
+use crate::host::{HostState, LimitHit};
+
+/// Why a call did not return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It trapped, mostly after a panic.
+    Trap,
+    /// It ran out of time.
+    Deadline,
+    /// It wanted more memory or made more output than it may.
+    Limit,
+    /// It returned what the canonical ABI does not allow.
+    Malformed,
+}
+
+/// A call that did not return.
+pub(crate) struct Trouble {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+    /// Functions of the guest, innermost first; empty when there is no stack.
+    pub(crate) backtrace: String,
+}
+
+/// Explains an error of wasmtime. The guest's last error message, if it logged one in this call, comes first.
+pub(crate) fn explain(error: &wasmtime::Error, state: &mut HostState) -> Trouble {
+    let (kind, what) = if let Some(limit) = error.downcast_ref::<LimitHit>() {
+        (Kind::Limit, limit.to_string())
+    } else if format!("{error:#}").contains("fuel allocated for hostcalls") {
+        // wasmtime has no type for this one.
+        (Kind::Limit, LimitHit::Output { max: state.options.output_bytes_max }.to_string())
+    } else {
+        match error.downcast_ref::<Trap>() {
+            Some(Trap::Interrupt) => (Kind::Deadline, format!("out of time: one call took longer than {} ms", state.options.call_deadline_ms)),
+            Some(trap) => (Kind::Trap, format!("trap: {trap}")),
+            None => (Kind::Malformed, format!("the component broke its interface: {}", error.root_cause())),
+        }
+    };
+    let said = state.last_error.take().map(|said| format!("{said}\n")).unwrap_or_default();
+    let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
+    Trouble { kind, message: format!("{said}{what}"), backtrace }
+}
+
+/// The functions of a stack, innermost first, without addresses. wasmtime shortens names only when it prints the whole.
+fn frames(backtrace: &WasmBacktrace) -> String {
+    let printed = backtrace.to_string();
+    let names = printed.lines().filter_map(|line| line.split_once(" - ")).map(|(_, frame)| function(frame));
+    names.enumerate().map(|(number, name)| format!("\n  {number}: {name}")).collect()
+}
+
+/// `module.wasm!path::function::h0123456789abcdef` without the module and the hash.
+fn function(frame: &str) -> &str {
+    let name = frame.split_once('!').map_or(frame, |(_, name)| name);
+    match name.rsplit_once("::h") {
+        Some((path, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => path,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::function;
+
+    #[test]
+    fn frames_are_named_as_in_the_source() {
+        assert_eq!(function("guest.wasm!guest::split::process::h0123456789abcdef"), "guest::split::process");
+        assert_eq!(function("guest.wasm!<wasm function 12>"), "<wasm function 12>");
+        assert_eq!(function("<unknown>!main::hello"), "main::hello");
+    }
+}

@@ -1,0 +1,12 @@
+//! The guest of worker-wasm's tests: DoFns of the conformance suite, and DoFns that do what they must not.
+
+mod behaved;
+mod hostile;
+
+use behaved::*;
+use hostile::*;
+
+purlin::component!(
+    identity, even, repeat, route, poison, Edges, measure, pass_text, at, greet, Prefix, refuse, fail_setup, crash, spin, hog, flood, fan_out,
+    recurse, chatter, Liar, forget, slow_setup
+);
