@@ -90,13 +90,23 @@ impl Coder {
         Ok(reader.position())
     }
 
+    /// The atoms inline, the rest by a call.
+    #[inline]
     pub(crate) fn skip_within(&self, reader: &mut Reader<'_>, depth: usize) -> Result<(), DecodeError> {
-        let depth = deeper(depth)?;
         match self {
+            _ if depth == 0 => Err(DecodeError::TooDeep(DEPTH_MAX)),
             Coder::Bytes | Coder::StringUtf8 | Coder::LengthPrefix(_) => reader.length_prefixed().map(drop),
-            Coder::Bool => reader.take(1).map(drop),
             Coder::VarInt => reader.varint().map(drop),
-            Coder::Double => reader.take(8).map(drop),
+            Coder::Bool => reader.skip(1),
+            Coder::Double => reader.skip(8),
+            Coder::GlobalWindow => Ok(()),
+            Coder::IntervalWindow => WindowCoder::Interval.skip(reader),
+            _ => self.skip_composite(reader, depth - 1),
+        }
+    }
+
+    fn skip_composite(&self, reader: &mut Reader<'_>, depth: usize) -> Result<(), DecodeError> {
+        match self {
             Coder::Kv(key, value) => {
                 key.skip_within(reader, depth)?;
                 value.skip_within(reader, depth)
@@ -104,14 +114,13 @@ impl Coder {
             Coder::Iterable(element) => skip_iterable(reader, false, |reader| element.skip_within(reader, depth)),
             Coder::StateBackedIterable(element) => skip_iterable(reader, true, |reader| element.skip_within(reader, depth)),
             Coder::Nullable(value) if read_presence(reader)? => value.skip_within(reader, depth),
-            Coder::Nullable(_) | Coder::GlobalWindow => Ok(()),
-            Coder::IntervalWindow => WindowCoder::Interval.skip(reader),
+            Coder::Nullable(_) => Ok(()),
             Coder::CustomWindow(window) => {
-                reader.take(8)?;
+                reader.skip(8)?;
                 window.skip_within(reader, depth)
             }
             Coder::WindowedValue(value, window) => {
-                reader.take(8)?;
+                reader.skip(8)?;
                 skip_windows(window, reader, depth)?;
                 pane::skip(reader)?;
                 value.skip_within(reader, depth)
@@ -123,7 +132,7 @@ impl Coder {
                 skip_windows(window, reader, depth)?;
                 let is_cleared = reader.u8()? != 0;
                 if !is_cleared {
-                    reader.take(16)?;
+                    reader.skip(16)?;
                     pane::skip(reader)?;
                 }
                 Ok(())
@@ -133,6 +142,8 @@ impl Coder {
                 key.skip_within(reader, depth)
             }
             Coder::Row(schema) => schema.skip(reader, depth),
+            Coder::Bytes | Coder::StringUtf8 | Coder::LengthPrefix(_) | Coder::VarInt | Coder::Bool => Ok(()),
+            Coder::Double | Coder::GlobalWindow | Coder::IntervalWindow => Ok(()),
         }
     }
 }

@@ -4,6 +4,9 @@
 
 use crate::DecodeError;
 
+/// What 64 bits take, seven to a byte.
+const VARINT_BYTES_MAX: usize = 10;
+
 /// Reads values off the front of a byte slice.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
@@ -58,41 +61,71 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
+    /// Reads over `count` bytes.
+    #[inline]
+    pub fn skip(&mut self, count: usize) -> Result<(), DecodeError> {
+        if count > self.remaining() {
+            return Err(DecodeError::Truncated("bytes"));
+        }
+        self.position += count;
+        Ok(())
+    }
+
     /// One byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
-        Ok(self.take(1)?[0])
+        let [byte] = self.array()?;
+        Ok(byte)
     }
 
     /// A big-endian 32-bit integer, as in iterable counts.
     #[inline]
     pub fn be_i32(&mut self) -> Result<i32, DecodeError> {
-        let bytes = self.take(4)?;
-        Ok(i32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        self.array().map(i32::from_be_bytes)
     }
 
     /// A big-endian unsigned 64-bit integer.
     #[inline]
     pub fn be_u64(&mut self) -> Result<u64, DecodeError> {
-        let bytes = self.take(8)?;
-        let mut array = [0; 8];
-        array.copy_from_slice(bytes);
-        Ok(u64::from_be_bytes(array))
+        self.array().map(u64::from_be_bytes)
+    }
+
+    #[inline]
+    fn array<const LENGTH: usize>(&mut self) -> Result<[u8; LENGTH], DecodeError> {
+        let array = *self.rest().first_chunk().ok_or(DecodeError::Truncated("bytes"))?;
+        self.position += LENGTH;
+        Ok(array)
     }
 
     /// An unsigned LEB128 varint of at most 64 bits.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8().map_err(|_| DecodeError::Truncated("varint"))?;
-            if shift == 63 && byte > 1 {
-                break;
+        match self.bytes.get(self.position) {
+            Some(&byte) if byte < 0x80 => {
+                self.position += 1;
+                Ok(u64::from(byte))
             }
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
+            _ => self.long_varint(),
+        }
+    }
+
+    /// Out of line, so that the common single byte stays small where it is inlined.
+    #[inline(never)]
+    fn long_varint(&mut self) -> Result<u64, DecodeError> {
+        let rest = self.rest();
+        let mut value = 0u64;
+        for (index, &byte) in rest.iter().take(VARINT_BYTES_MAX).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if byte < 0x80 {
+                if index == VARINT_BYTES_MAX - 1 && byte > 1 {
+                    break;
+                }
+                self.position += index + 1;
                 return Ok(value);
             }
+        }
+        if rest.len() < VARINT_BYTES_MAX {
+            return Err(DecodeError::Truncated("varint"));
         }
         Err(DecodeError::malformed("varint", "more than 64 bits"))
     }
@@ -150,5 +183,6 @@ mod tests {
         let mut two_too_many = [0xff; 10];
         two_too_many[9] = 2;
         assert!(Reader::new(&two_too_many).varint().is_err());
+        assert_eq!(Reader::new(&[0xff; 9]).varint(), Err(DecodeError::Truncated("varint")));
     }
 }

@@ -53,11 +53,11 @@ impl WindowCoder {
         match self {
             WindowCoder::Global => {}
             WindowCoder::Interval => {
-                reader.take(8)?;
+                reader.skip(8)?;
                 reader.varint()?;
             }
             WindowCoder::Custom => {
-                reader.take(8)?;
+                reader.skip(8)?;
                 reader.length_prefixed()?;
             }
         }
