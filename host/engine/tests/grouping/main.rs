@@ -1,6 +1,8 @@
 //! Tests of grouping against its public interface: scripts, Beam's transcripts, random events against a plain model.
 
 mod driver;
+mod model;
+mod random;
 mod script;
 mod store;
 mod strategy;
