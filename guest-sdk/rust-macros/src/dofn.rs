@@ -5,7 +5,8 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::{
-    Error, FnArg, GenericArgument, ItemFn, LitStr, Pat, PatType, PathArguments, Result, ReturnType, Type, TypeParamBound, parse::Parser,
+    Error, FnArg, GenericArgument, ItemFn, LitStr, Pat, PatType, PathArguments, Result, ReturnType, Type, TypeParamBound,
+    parse::Parser,
 };
 
 use crate::lifetimes::named;
@@ -102,9 +103,13 @@ impl Signature {
         let (mut context, mut parameters) = (false, Vec::new());
         for input in inputs {
             match input {
-                FnArg::Typed(input) if is_reference_to(&input.ty, "Context") && parameters.is_empty() && !context => context = true,
+                FnArg::Typed(input) if is_reference_to(&input.ty, "Context") && parameters.is_empty() && !context => {
+                    context = true
+                }
                 FnArg::Typed(input) if is_reference_to(&input.ty, "Output") => parameters.push(output_parameter(input)?),
-                other => return Err(Error::new_spanned(other, "after the element come `cx: &Context<'_>` and `out: &mut Output<T>`")),
+                other => {
+                    return Err(Error::new_spanned(other, "after the element come `cx: &Context<'_>` and `out: &mut Output<T>`"));
+                }
             }
         }
         let (fallible, returned) = returned(&sig.output)?;
@@ -194,7 +199,8 @@ fn emitted(ty: &Type) -> Result<Returned> {
         Type::Tuple(tuple) if tuple.elems.is_empty() => Ok(Returned::Nothing),
         Type::ImplTrait(implementor) => {
             let item = implementor.bounds.iter().find_map(item_of);
-            item.map(Returned::Many).ok_or_else(|| Error::new_spanned(ty, "expected impl IntoIterator<Item = T> or impl Iterator<Item = T>"))
+            item.map(Returned::Many)
+                .ok_or_else(|| Error::new_spanned(ty, "expected impl IntoIterator<Item = T> or impl Iterator<Item = T>"))
         }
         _ => Ok(Returned::One(ty.clone())),
     }

@@ -16,7 +16,8 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
         return Err(Error::new_spanned(&input.generics, "outputs of a DoFn have no parameters"));
     }
     let fields = fields.named.iter();
-    let fields: Vec<(Ident, Type)> = fields.map(|field| (field.ident.clone().expect("fields are named"), field.ty.clone())).collect();
+    let fields: Vec<(Ident, Type)> =
+        fields.map(|field| (field.ident.clone().expect("fields are named"), field.ty.clone())).collect();
     Ok(implementation(&input.ident, &fields))
 }
 

@@ -64,12 +64,12 @@ mod wasm {
     use super::bindings::exports::purlin::dofn::processor;
     use super::bindings::purlin::dofn::host;
     use super::bindings::purlin::dofn::types;
+    use crate::Coder;
     use crate::log::Level;
     use crate::manifest::Description;
     use crate::metrics::ChangeBy;
     use crate::output::Segment;
     use crate::runtime::{Column, Failure, Input, Instance, Outcome, Registered};
-    use crate::Coder;
 
     /// What `component!` makes a type for.
     pub trait Exports {
@@ -198,7 +198,8 @@ mod wasm {
         let mut coders = Vec::new();
         let input = add_coder(&mut coders, description.input);
         let outputs = description.outputs.iter();
-        let outputs = outputs.map(|output| Output { tag: output.tag.into(), coder: add_coder(&mut coders, output.coder) }).collect();
+        let outputs =
+            outputs.map(|output| Output { tag: output.tag.into(), coder: add_coder(&mut coders, output.coder) }).collect();
         let reads = description.reads;
         let reads = describe::Reads { timestamps: reads.timestamps, windows: reads.windows, panes: reads.panes };
         Transform { name: description.name.into(), coders, input, outputs, reads }

@@ -367,6 +367,9 @@ mod tests {
     #[test]
     fn pairs_nest() {
         assert_eq!(<(&str, (i64, Vec<f64>))>::CODER.urn(), "beam:coder:kv:v1");
-        assert_eq!(<(&str, (i64, Vec<f64>))>::CODER, &Coder::Kv(&Coder::StringUtf8, &Coder::Kv(&Coder::VarInt, &Coder::Iterable(&Coder::Double))));
+        assert_eq!(
+            <(&str, (i64, Vec<f64>))>::CODER,
+            &Coder::Kv(&Coder::StringUtf8, &Coder::Kv(&Coder::VarInt, &Coder::Iterable(&Coder::Double)))
+        );
     }
 }

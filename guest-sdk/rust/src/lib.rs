@@ -35,14 +35,14 @@
 extern crate self as purlin;
 
 pub mod coder;
-pub mod element;
-pub mod output;
+mod component;
 pub mod dofn;
-pub mod metrics;
+pub mod element;
 pub mod log;
 pub mod manifest;
+pub mod metrics;
+pub mod output;
 pub mod runtime;
-mod component;
 
 pub use coder::Coder;
 pub use dofn::{Context, DoFn, Error, Reads, Result};

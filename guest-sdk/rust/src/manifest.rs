@@ -77,7 +77,10 @@ impl<const N: usize> Text<N> {
         assert!(!bytes.is_empty(), "names of transforms and tags must not be empty");
         let mut at = 0;
         while at < bytes.len() {
-            assert!(bytes[at] >= b' ' && bytes[at] != b'"' && bytes[at] != b'\\', "names of transforms and tags must not need escapes");
+            assert!(
+                bytes[at] >= b' ' && bytes[at] != b'"' && bytes[at] != b'\\',
+                "names of transforms and tags must not need escapes"
+            );
             at += 1;
         }
         self.put("\"");
@@ -181,7 +184,12 @@ mod tests {
                 outputs: &[OutputSpec { tag: "output", coder: <(String, i64)>::CODER }],
                 reads: Reads::NOTHING,
             },
-            Description { name: "sink", input: <Vec<f64>>::CODER, outputs: &[], reads: Reads { panes: true, windows: true, timestamps: false } },
+            Description {
+                name: "sink",
+                input: <Vec<f64>>::CODER,
+                outputs: &[],
+                reads: Reads { panes: true, windows: true, timestamps: false },
+            },
         ];
         const MANIFEST: [u8; json_length(TRANSFORMS)] = json(TRANSFORMS);
         let expected = concat!(

@@ -9,8 +9,8 @@
 //!
 //! A component runs one call at a time, so what was added during a call belongs to the transform that was called.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// A sum of integers.
 #[derive(Debug)]

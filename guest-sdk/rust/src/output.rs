@@ -315,7 +315,8 @@ impl RawOutput {
 impl Segment {
     /// Leaves out what goes without saying.
     fn finished(mut self, input_rows: Option<usize>) -> Segment {
-        let row_by_row = input_rows == Some(self.origin.len()) && self.origin.iter().enumerate().all(|(row, origin)| row as u32 == *origin);
+        let row_by_row =
+            input_rows == Some(self.origin.len()) && self.origin.iter().enumerate().all(|(row, origin)| row as u32 == *origin);
         // With windows and timestamps given, an empty origin would mean that there is none to take the pane from.
         if row_by_row && self.shape != Shape::Windowed {
             self.origin.clear();

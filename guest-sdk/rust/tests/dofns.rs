@@ -152,7 +152,10 @@ fn malformed_rows_are_refused() {
     let outcome = instance.process(&input).expect("processes");
     let refused: Vec<_> = outcome.rejected.iter().map(|rejection| (rejection.row, rejection.detail.as_str())).collect();
     let kind = "malformed input element";
-    assert_eq!(refused, [(1, format!("{kind}: input ends inside a value").as_str()), (2, format!("{kind}: bytes are left over").as_str())]);
+    assert_eq!(
+        refused,
+        [(1, format!("{kind}: input ends inside a value").as_str()), (2, format!("{kind}: bytes are left over").as_str())]
+    );
 }
 
 #[test]

@@ -97,14 +97,16 @@ pub(crate) fn lift(emitted: types::Emitted, input: Option<&Batch>, window_coder:
     };
     let windows = match emitted.windows.entries.ends.is_empty() {
         true => origin.source("windows", rows)?.windows(&emitted.origin),
-        false => given(emitted.windows, rows, |entry| check_windows(entry, window_coder)).map_err(|reason| format!("windows: {reason}"))?,
+        false => given(emitted.windows, rows, |entry| check_windows(entry, window_coder))
+            .map_err(|reason| format!("windows: {reason}"))?,
     };
     let panes = match emitted.panes.entries.ends.is_empty() {
         true if detached => Dictionary::constant(Bytes::from_static(pane::NO_FIRING)),
         true => origin.source("panes", rows)?.panes(&emitted.origin),
         false => given(emitted.panes, rows, check_pane).map_err(|reason| format!("panes: {reason}"))?,
     };
-    Batch::from_columns(emitted.values.bytes.into(), emitted.values.ends, timestamps, windows, panes).map_err(|error| error.to_string())
+    Batch::from_columns(emitted.values.bytes.into(), emitted.values.ends, timestamps, windows, panes)
+        .map_err(|error| error.to_string())
 }
 
 /// Where inherited columns come from.
@@ -134,7 +136,9 @@ struct Source<'a>(&'a Batch);
 impl Source<'_> {
     fn timestamps(&self, origin: &[u32]) -> Timestamps {
         match self.0.timestamps() {
-            Timestamps::Each(each) if !origin.is_empty() => Timestamps::Each(origin.iter().map(|row| each[*row as usize]).collect()),
+            Timestamps::Each(each) if !origin.is_empty() => {
+                Timestamps::Each(origin.iter().map(|row| each[*row as usize]).collect())
+            }
             same => same.clone(),
         }
     }
@@ -157,7 +161,11 @@ fn timestamp(millis: i64) -> Result<Timestamp, String> {
     if timestamp.millis() == millis { Ok(timestamp) } else { Err(format!("timestamp {millis} is out of range")) }
 }
 
-fn given(column: types::DictionaryResult, rows: usize, check: impl Fn(&[u8]) -> Result<(), String>) -> Result<Dictionary, String> {
+fn given(
+    column: types::DictionaryResult,
+    rows: usize,
+    check: impl Fn(&[u8]) -> Result<(), String>,
+) -> Result<Dictionary, String> {
     let bytes = Bytes::from(column.entries.bytes);
     let mut start = 0;
     let mut entries = Vec::with_capacity(column.entries.ends.len().min(rows));
@@ -221,7 +229,14 @@ mod tests {
 
     fn emitted(values: &[&[u8]]) -> types::Emitted {
         let none = || types::DictionaryResult { entries: rows(&[]), index: Vec::new() };
-        types::Emitted { output: 0, values: rows(values), origin: Vec::new(), timestamps: Vec::new(), windows: none(), panes: none() }
+        types::Emitted {
+            output: 0,
+            values: rows(values),
+            origin: Vec::new(),
+            timestamps: Vec::new(),
+            windows: none(),
+            panes: none(),
+        }
     }
 
     #[test]

@@ -37,7 +37,10 @@ impl CompileCache {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| refuse(error.to_string()))?;
         let mode = fs::metadata(dir).map_err(|error| refuse(error.to_string()))?.permissions().mode();
         if mode & 0o022 != 0 {
-            return Err(refuse(format!("others can write it (mode {:o}); compiled code must be out of their reach", mode & 0o777)));
+            return Err(refuse(format!(
+                "others can write it (mode {:o}); compiled code must be out of their reach",
+                mode & 0o777
+            )));
         }
         Ok(CompileCache { dir: dir.to_owned(), bytes_max, engine_hash: engine_hash(engine), writes: AtomicU64::new(0) })
     }

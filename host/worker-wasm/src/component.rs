@@ -38,7 +38,11 @@ impl Component {
         if let Some(section) = artifact::manifest_section(bytes)? {
             let section = Manifest::from_json(section)?;
             if section != manifest {
-                return Err(Error::Manifest(format!("the file says {}, the component says {}", section.to_json(), manifest.to_json())));
+                return Err(Error::Manifest(format!(
+                    "the file says {}, the component says {}",
+                    section.to_json(),
+                    manifest.to_json()
+                )));
             }
         }
         Ok(Component { digest, manifest, pre })

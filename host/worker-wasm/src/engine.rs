@@ -35,7 +35,8 @@ impl WasmEngine {
         config.wasm_backtrace_details(WasmBacktraceDetails::Disable);
         config.wasm_backtrace_max_frames(std::num::NonZeroUsize::new(BACKTRACE_FRAMES_MAX));
         let engine = Engine::new(&config).map_err(|error| Error::Engine(format!("{error:#}")))?;
-        let cache = options.cache_dir.as_deref().map(|dir| CompileCache::open(dir, options.cache_bytes_max, &engine)).transpose()?;
+        let cache =
+            options.cache_dir.as_deref().map(|dir| CompileCache::open(dir, options.cache_bytes_max, &engine)).transpose()?;
         let weak = engine.weak();
         let tick = move || {
             while let Some(engine) = weak.upgrade() {
@@ -88,7 +89,11 @@ impl WasmEngine {
     }
 
     /// As [`WasmEngine::worker`], with another place for what guests log.
-    pub fn worker_logging_to(&self, components: BTreeMap<EnvironmentId, Arc<Component>>, logs: LogSink) -> Arc<dyn worker::Worker> {
+    pub fn worker_logging_to(
+        &self,
+        components: BTreeMap<EnvironmentId, Arc<Component>>,
+        logs: LogSink,
+    ) -> Arc<dyn worker::Worker> {
         Arc::new(slot::WasmWorker::new(components, self.options.clone(), logs))
     }
 }

@@ -66,9 +66,16 @@ impl Instance {
         self.complete(answer)
     }
 
-    pub(crate) fn process(&mut self, transform: &TransformId, handle: u32, input: &Batch, reads: Reads) -> Answer<types::Outcome> {
+    pub(crate) fn process(
+        &mut self,
+        transform: &TransformId,
+        handle: u32,
+        input: &Batch,
+        reads: Reads,
+    ) -> Answer<types::Outcome> {
         let lowered = Lowered::new(input, reads);
-        let answer = self.call(transform, |exports, store| exports.purlin_dofn_processor().call_process(store, handle, lowered.param()));
+        let answer =
+            self.call(transform, |exports, store| exports.purlin_dofn_processor().call_process(store, handle, lowered.param()));
         self.complete(answer)
     }
 
@@ -93,7 +100,8 @@ impl Instance {
             failed => return Ok(failed),
         };
         let state = self.store.data_mut();
-        let returned: usize = outcome.outputs.iter().map(|emitted| emitted.values.bytes.len() + emitted.values.ends.len() * 4).sum();
+        let returned: usize =
+            outcome.outputs.iter().map(|emitted| emitted.values.bytes.len() + emitted.values.ends.len() * 4).sum();
         state.count_output(returned).map_err(|limit| explain(&limit.into(), state))?;
         if !state.emitted.is_empty() {
             let mut outputs = std::mem::take(&mut state.emitted);

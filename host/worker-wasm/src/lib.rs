@@ -10,21 +10,21 @@
 //! Everything that a guest returns is untrusted; time, memory, output, logs and metrics are limited ([`Options`]).
 //! This crate is the only owner of wasmtime. It knows no ledger and no protocol buffers.
 
-mod options;
-mod error;
 pub mod artifact;
-pub mod manifest;
-pub mod payload;
 mod bindings;
-mod compile_cache;
-mod engine;
-mod component;
-mod host;
 mod columns;
+mod compile_cache;
+mod component;
+mod engine;
+mod error;
+mod host;
 mod instance;
-mod trouble;
+pub mod manifest;
 mod metrics;
+mod options;
+pub mod payload;
 mod slot;
+mod trouble;
 
 pub use artifact::{Kind, pack};
 pub use component::Component;

@@ -98,7 +98,9 @@ impl Manifest {
             if transform.role != "pardo" {
                 return refuse(format!("role {} of transform {name} is not supported, only pardo", transform.role));
             }
-            if let Some(column) = transform.reads.iter().find(|column| !["timestamps", "windows", "panes"].contains(&column.as_str())) {
+            if let Some(column) =
+                transform.reads.iter().find(|column| !["timestamps", "windows", "panes"].contains(&column.as_str()))
+            {
                 return refuse(format!("transform {name} reads `{column}`, which is not a column"));
             }
             let mut tags = BTreeSet::new();
@@ -157,13 +159,18 @@ fn described(transform: describe::Transform) -> Result<TransformManifest, Error>
         // Parts come before their whole, so they are there, and cannot nest for ever; a tree from shared parts is bounded.
         let parts = coder.parts.iter().map(|part| coders.get(*part as usize).cloned());
         let parts = parts.collect::<Option<Vec<_>>>();
-        let parts = parts.ok_or_else(|| Error::Describe(format!("a coder of transform {} has a part that does not come before it", transform.name)))?;
+        let parts = parts.ok_or_else(|| {
+            Error::Describe(format!("a coder of transform {} has a part that does not come before it", transform.name))
+        })?;
         let count = 1 + coder.parts.iter().map(|part| nodes[*part as usize]).sum::<usize>();
         if count > NODES_MAX {
             return Err(Error::Describe(format!("a coder of transform {} has more than {NODES_MAX} parts", transform.name)));
         }
         if !coder.payload.is_empty() {
-            return Err(Error::Describe(format!("coder {} of transform {} has a payload, which is not supported", coder.urn, transform.name)));
+            return Err(Error::Describe(format!(
+                "coder {} of transform {} has a payload, which is not supported",
+                coder.urn, transform.name
+            )));
         }
         nodes.push(count);
         coders.push(CoderManifest { urn: coder.urn.clone(), parts });
@@ -213,7 +220,11 @@ mod tests {
         };
         check("0.1.0", "0.2.0", "purlin:dofn 0.2.0 is not supported");
         check("pardo", "combine", "role combine of transform count is not supported");
-        check("beam:coder:bytes:v1", "beam:coder:row:v1", "transform count: coder beam:coder:row:v1 with 0 parts is not supported");
+        check(
+            "beam:coder:bytes:v1",
+            "beam:coder:row:v1",
+            "transform count: coder beam:coder:row:v1 with 0 parts is not supported",
+        );
         check("panes", "colors", "transform count reads `colors`");
         check("\"output\"", "\"\"", "output tag `` of transform count");
         check("\"reads\"", "\"state\"", "unknown field `state`");

@@ -17,50 +17,52 @@ use model::reader::put_length_prefixed;
 use model::{DecodeError, Reader};
 use serde::{Deserialize, Serialize};
 
+use crate::compile_cache::to_hex;
+
 /// The only world so far.
 pub const WORLD: &str = "purlin:dofn/stateless@0.1.0";
 
 /// A decoded payload of an environment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvironmentPayload {
-    /// Digest of the component's file, in hex: SDKs lose the digest that an artifact has beside it.
+    /// sha256 of the component's file: SDKs lose the digest that an artifact has beside it.
+    pub digest: [u8; 32],
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EnvironmentJson {
     sha256: String,
     world: String,
 }
 
 impl EnvironmentPayload {
-    /// The payload of the component with this digest.
-    pub fn new(digest: &[u8; 32]) -> Self {
-        EnvironmentPayload { sha256: crate::compile_cache::to_hex(digest), world: WORLD.to_owned() }
-    }
-
     /// The payload's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("two strings are always JSON")
+        let json = EnvironmentJson { sha256: to_hex(&self.digest), world: WORLD.to_owned() };
+        serde_json::to_vec(&json).expect("two strings are always JSON")
     }
 
     /// Reads what [`EnvironmentPayload::encode`] writes; the error says what is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let payload: EnvironmentPayload = serde_json::from_slice(bytes).map_err(|error| format!("component environment: {error}"))?;
-        if payload.world != WORLD {
-            return Err(format!("component environment: world {} is not supported, only {WORLD}", payload.world));
+        let json: EnvironmentJson = serde_json::from_slice(bytes).map_err(|error| format!("component environment: {error}"))?;
+        if json.world != WORLD {
+            return Err(format!("component environment: world {} is not supported, only {WORLD}", json.world));
         }
-        payload.digest().ok_or_else(|| format!("component environment: `{}` is not a sha256", payload.sha256))?;
-        Ok(payload)
+        let digest = from_hex(&json.sha256).ok_or_else(|| format!("component environment: `{}` is not a sha256", json.sha256))?;
+        Ok(EnvironmentPayload { digest })
     }
+}
 
-    /// sha256 of the component's file; none only if it is not one, which [`EnvironmentPayload::decode`] refuses.
-    pub fn digest(&self) -> Option<[u8; 32]> {
-        let mut digest = [0; 32];
-        if self.sha256.len() != 64 || !self.sha256.is_ascii() {
-            return None;
-        }
-        for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
-            *byte = u8::from_str_radix(&self.sha256[at..at + 2], 16).ok()?;
-        }
-        Some(digest)
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
     }
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(digest)
 }
 
 /// A decoded payload of a DoFn.
@@ -84,7 +86,8 @@ impl DofnPayload {
     /// Reads what [`DofnPayload::encode`] writes, and nothing more.
     pub fn decode(bytes: &[u8]) -> Result<DofnPayload, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let name = std::str::from_utf8(reader.length_prefixed()?).map_err(|_| DecodeError::malformed("transform name", "not UTF-8"))?;
+        let name =
+            std::str::from_utf8(reader.length_prefixed()?).map_err(|_| DecodeError::malformed("transform name", "not UTF-8"))?;
         let config = reader.length_prefixed()?;
         if !reader.is_empty() {
             return Err(DecodeError::malformed("DoFn payload", "bytes are left over"));
@@ -99,12 +102,13 @@ mod tests {
 
     #[test]
     fn environments_name_their_component() {
-        let payload = EnvironmentPayload::new(&[0xab; 32]);
+        let payload = EnvironmentPayload { digest: [0xab; 32] };
         let text = format!(r#"{{"sha256":"{}","world":"purlin:dofn/stateless@0.1.0"}}"#, "ab".repeat(32));
         assert_eq!(payload.encode(), text.as_bytes());
-        let decoded = EnvironmentPayload::decode(text.as_bytes()).unwrap();
-        assert_eq!((decoded.digest(), &decoded), (Some([0xab; 32]), &payload));
-        for (from, to, expected) in [("stateless", "source", "is not supported"), ("abab", "xyz", "is not a sha256"), ("world", "earth", "unknown field")] {
+        assert_eq!(EnvironmentPayload::decode(text.as_bytes()), Ok(payload));
+        for (from, to, expected) in
+            [("stateless", "source", "is not supported"), ("abab", "xyz", "is not a sha256"), ("world", "earth", "unknown field")]
+        {
             let error = EnvironmentPayload::decode(text.replace(from, to).as_bytes()).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }

@@ -163,7 +163,12 @@ impl Running<'_> {
         }
     }
 
-    fn collect(&mut self, transform: usize, outcome: types::Outcome, input: Option<&Batch>) -> Result<Vec<(usize, Batch)>, Error> {
+    fn collect(
+        &mut self,
+        transform: usize,
+        outcome: types::Outcome,
+        input: Option<&Batch>,
+    ) -> Result<Vec<(usize, Batch)>, Error> {
         let node = self.guests.plan.node(transform);
         if let Some(rejection) = outcome.rejected.first() {
             return Err(node.rejected(rejection, outcome.rejected.len(), input));
@@ -187,7 +192,9 @@ impl Running<'_> {
     fn blame(&self, transform: usize, trouble: &Trouble, input: Option<&Batch>) -> Error {
         let node = self.guests.plan.node(transform);
         let place = input.map(|input| match bisect::failing_row(self.guests, node, trouble, input) {
-            Some(row) => format!("\nrow {row} of {} in its batch, first bytes {}", input.rows(), worker::body::hex(input.value(row))),
+            Some(row) => {
+                format!("\nrow {row} of {} in its batch, first bytes {}", input.rows(), worker::body::hex(input.value(row)))
+            }
             None => format!("\nin a batch of {} rows", input.rows()),
         });
         node.trouble(trouble, &place.unwrap_or_default())
@@ -195,7 +202,10 @@ impl Running<'_> {
 
     fn metrics(self) -> Vec<(MetricName, MetricValue)> {
         let nodes = self.guests.plan.nodes.iter().zip(self.sums);
-        nodes.filter_map(|(node, sums)| Some((node.as_ref()?, sums))).flat_map(|(node, sums)| sums.named(&node.id, &node.name)).collect()
+        nodes
+            .filter_map(|(node, sums)| Some((node.as_ref()?, sums)))
+            .flat_map(|(node, sums)| sums.named(&node.id, &node.name))
+            .collect()
     }
 }
 

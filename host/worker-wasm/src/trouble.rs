@@ -34,7 +34,9 @@ pub(crate) fn explain(error: &wasmtime::Error, state: &mut HostState) -> Trouble
         (Kind::Limit, LimitHit::Output { max: state.options.output_bytes_max }.to_string())
     } else {
         match error.downcast_ref::<Trap>() {
-            Some(Trap::Interrupt) => (Kind::Deadline, format!("out of time: one call took longer than {} ms", state.options.call_deadline_ms)),
+            Some(Trap::Interrupt) => {
+                (Kind::Deadline, format!("out of time: one call took longer than {} ms", state.options.call_deadline_ms))
+            }
             Some(trap) => (Kind::Trap, format!("trap: {trap}")),
             None => (Kind::Malformed, format!("the component broke its interface: {}", error.root_cause())),
         }

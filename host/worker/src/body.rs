@@ -62,7 +62,9 @@ impl Body {
         body.add(&mut names, &spec.source.collection);
         for (index, transform) in spec.transforms.iter().enumerate() {
             let known = |name: &String| {
-                let unknown = || Error::Protocol(format!("transform {} reads collection {name}, which nothing before it makes", transform.id));
+                let unknown = || {
+                    Error::Protocol(format!("transform {} reads collection {name}, which nothing before it makes", transform.id))
+                };
                 names.get(name).copied().ok_or_else(unknown)
             };
             let input = known(&transform.input)?;
@@ -86,7 +88,8 @@ impl Body {
         }
         for (index, sink) in spec.sinks.iter().enumerate() {
             let name = &sink.port.collection;
-            let unknown = || Error::Protocol(format!("sink {} takes collection {name}, which nothing makes", sink.port.transform));
+            let unknown =
+                || Error::Protocol(format!("sink {} takes collection {name}, which nothing makes", sink.port.transform));
             let collection = *names.get(name).ok_or_else(unknown)?;
             body.collections[collection].sinks.push((index, sink.port.coder.clone()));
         }
@@ -142,7 +145,8 @@ impl Run<'_> {
     fn deliver_all(&mut self, transform: usize, made: Vec<(usize, Batch)>) -> Result<(), Error> {
         let body = self.body;
         for (output, batch) in made {
-            let unknown = || Error::Protocol(format!("transform {} made something for output {output}", body.transforms[transform]));
+            let unknown =
+                || Error::Protocol(format!("transform {} made something for output {output}", body.transforms[transform]));
             let collection = *body.outputs[transform].get(output).ok_or_else(unknown)?;
             self.deliver(collection, &batch, body.transforms[transform].as_str())?;
         }
@@ -231,7 +235,8 @@ mod tests {
 
     #[test]
     fn large_batches_are_cut_and_large_rows_are_not() {
-        let check = |sizes: &[usize], from, expected| assert_eq!(piece_end(&batch(sizes), from), expected, "{sizes:?} from {from}");
+        let check =
+            |sizes: &[usize], from, expected| assert_eq!(piece_end(&batch(sizes), from), expected, "{sizes:?} from {from}");
         check(&[1, 1, 1], 0, 3);
         check(&[BATCH_BYTES, 1], 0, 1);
         check(&[BATCH_BYTES + 1, 1, 1], 0, 1);

@@ -6,13 +6,13 @@
 //! that run fused transforms themselves ([`body`]), a native reference ([`reference`]) and the conformance suite
 //! ([`conformance`]).
 
-pub mod stage;
-pub mod outputs;
-pub mod contract;
-pub mod state;
 pub mod body;
-pub mod reference;
 pub mod conformance;
+pub mod contract;
+pub mod outputs;
+pub mod reference;
+pub mod stage;
+pub mod state;
 
 pub use contract::*;
 pub use outputs::{Output, Outputs, Routing};

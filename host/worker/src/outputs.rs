@@ -251,7 +251,8 @@ impl Lane {
             Routing::Broadcast => vec![Target::Broadcast],
             Routing::ByKey | Routing::RoundRobin => (0..options.shards).map(|shard| Target::Shard(ShardId(shard))).collect(),
         };
-        let slots = if delivery.per_window { Vec::new() } else { targets.iter().map(|target| LaneSlot::new(*target, &[])).collect() };
+        let slots =
+            if delivery.per_window { Vec::new() } else { targets.iter().map(|target| LaneSlot::new(*target, &[])).collect() };
         let next = options.first as usize % targets.len();
         Lane { routing: delivery.routing, per_window: delivery.per_window, readers: vec![reader], targets, slots, next }
     }

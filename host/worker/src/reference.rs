@@ -131,7 +131,9 @@ impl Worker for NativeWorker {
             }
             let name = std::str::from_utf8(&transform.dofn_payload).unwrap_or_default();
             let found = self.dofns.get(name).filter(|_| transform.dofn_urn == DOFN_NATIVE);
-            let unknown = || Error::Protocol(format!("transform {} is not a DoFn of this worker: {} {name}", transform.id, transform.dofn_urn));
+            let unknown = || {
+                Error::Protocol(format!("transform {} is not a DoFn of this worker: {} {name}", transform.id, transform.dofn_urn))
+            };
             found.cloned().map(Some).ok_or_else(unknown)
         });
         let factories = factories.collect::<Result<Vec<_>, _>>()?;

@@ -82,7 +82,9 @@ impl Plan {
         }
         let payload = DofnPayload::decode(&transform.dofn_payload).map_err(|error| refuse(format!("payload: {error}")))?;
         let component = components.get(&transform.environment);
-        let component = component.ok_or_else(|| Error::Protocol(format!("{} of transform {} has no component", transform.environment, transform.id)))?;
+        let component = component.ok_or_else(|| {
+            Error::Protocol(format!("{} of transform {} has no component", transform.environment, transform.id))
+        })?;
         let Some(manifest) = component.manifest().transform(&payload.name).cloned() else {
             let names: Vec<&str> = component.manifest().transforms.iter().map(|transform| transform.name.as_str()).collect();
             return Err(refuse(format!("the component has no transform `{}`, only {}", payload.name, names.join(", "))));

@@ -6,7 +6,8 @@ use crate::running::{Transform, batch, text, values};
 
 #[test]
 fn lies_are_found() {
-    let mut fixture = Transform { name: "liar", config: b"", input: Coder::StringUtf8, outputs: &[("output", Coder::StringUtf8)] }.open();
+    let mut fixture =
+        Transform { name: "liar", config: b"", input: Coder::StringUtf8, outputs: &[("output", Coder::StringUtf8)] }.open();
     assert_eq!(values(&fixture.ok(batch([text("truth")])), 0), [text("a")]);
     let mut check = |lie: &str, expected: &str| {
         let message = fixture.fails(batch([text(lie)]));
@@ -23,7 +24,12 @@ fn lies_are_found() {
 
 #[test]
 fn a_malformed_value_does_not_leave_the_stage() {
-    let mut fixture = Transform { name: "liar", config: b"", input: Coder::StringUtf8, outputs: &[("output", Coder::StringUtf8)] }.open();
+    let mut fixture =
+        Transform { name: "liar", config: b"", input: Coder::StringUtf8, outputs: &[("output", Coder::StringUtf8)] }.open();
     let message = fixture.fails(batch([text("value")]));
-    assert!(message.contains("t1 made a malformed element for collection output: input ends inside bytes (row 0, first bytes 0x0561)"), "{message}");
+    assert!(
+        message
+            .contains("t1 made a malformed element for collection output: input ends inside bytes (row 0, first bytes 0x0561)"),
+        "{message}"
+    );
 }

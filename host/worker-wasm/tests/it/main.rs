@@ -1,10 +1,10 @@
 //! Components as a whole: the conformance suite, what is refused, what is limited, and the example.
 
-mod guests;
 mod conformance;
+mod guests;
+mod lies;
+mod limits;
 mod refusals;
 mod running;
 mod stages;
-mod limits;
-mod lies;
 mod wordcount;

@@ -70,7 +70,10 @@ fn other_files_are_refused() {
 
 #[test]
 fn unknown_imports_are_named() {
-    assert!(refused(&importing("wasi:cli/environment@0.2.0")).starts_with("component imports wasi:cli/environment@0.2.0, which is not offered"));
+    assert!(
+        refused(&importing("wasi:cli/environment@0.2.0"))
+            .starts_with("component imports wasi:cli/environment@0.2.0, which is not offered")
+    );
 }
 
 #[test]
@@ -99,8 +102,18 @@ fn stages_that_do_not_fit_are_refused() {
         assert!(error.contains(expected), "{error}");
     };
     check("nothing", Coder::Bytes, &[], "My step: the component has no transform `nothing`, only Identity, Even,");
-    check("pass_text", Coder::Bytes, &[], "(`pass_text` of its component): its input must have coder string_utf8, but the collection has Bytes");
-    check("pass_text", Coder::StringUtf8, &[("output", Coder::VarInt)], "is declared with coder VarInt, but what makes it has coder Some(StringUtf8)");
+    check(
+        "pass_text",
+        Coder::Bytes,
+        &[],
+        "(`pass_text` of its component): its input must have coder string_utf8, but the collection has Bytes",
+    );
+    check(
+        "pass_text",
+        Coder::StringUtf8,
+        &[("output", Coder::VarInt)],
+        "is declared with coder VarInt, but what makes it has coder Some(StringUtf8)",
+    );
     check("pass_text", Coder::StringUtf8, &[("late", Coder::StringUtf8)], "`pass_text` has no output `late`, only output");
     let transform = Transform { name: "pass_text", config: b"", input: Coder::StringUtf8, outputs: &[] };
     let mut stage = transform.stage();

@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use bytes::Bytes;
 use model::batch::Row;
 use model::metrics::{MetricName, MetricValue};
-use model::{Batch, BatchBuilder, BundleId, Coder, EnvironmentId, ShardId, StageId, Timestamp, TransformId, WindowCoder, pane, urn, window};
+use model::{
+    Batch, BatchBuilder, BundleId, Coder, EnvironmentId, ShardId, StageId, Timestamp, TransformId, WindowCoder, pane, urn, window,
+};
 use worker::outputs::OutputOptions;
 use worker::{
-    Bundle, Delivery, Error, Outcome, Outputs, Page, PortSpec, Routing, SinkSpec, Slot, StageSpec, StateAccess, StateKey, TransformSpec,
+    Bundle, Delivery, Error, Outcome, Outputs, Page, PortSpec, Routing, SinkSpec, Slot, StageSpec, StateAccess, StateKey,
+    TransformSpec,
 };
 use worker_wasm::payload::DofnPayload;
 use worker_wasm::{Component, LogLevel, Options, WasmEngine};
@@ -66,7 +69,12 @@ impl Transform<'_> {
             }],
             descriptor: Bytes::new(),
             source: port("source", "in", &self.input),
-            sinks: self.outputs.iter().zip(0..).map(|((tag, coder), index)| SinkSpec { port: port("sink", tag, coder), deliveries: deliveries(index) }).collect(),
+            sinks: self
+                .outputs
+                .iter()
+                .zip(0..)
+                .map(|((tag, coder), index)| SinkSpec { port: port("sink", tag, coder), deliveries: deliveries(index) })
+                .collect(),
             timer_families: Vec::new(),
             splittable: false,
         }
@@ -147,7 +155,11 @@ pub fn int(number: i64) -> Vec<u8> {
 
 /// All values of a sink, one after another, in order.
 pub fn values(outcome: &Outcome, sink: u32) -> Vec<Vec<u8>> {
-    let batches = outcome.outputs.iter().filter(|output| output.input == sink).map(|output| output.payload.downcast_ref::<Batch>().unwrap());
+    let batches = outcome
+        .outputs
+        .iter()
+        .filter(|output| output.input == sink)
+        .map(|output| output.payload.downcast_ref::<Batch>().unwrap());
     batches.flat_map(|batch| batch.iter().map(|row| row.value.to_vec()).collect::<Vec<_>>()).collect()
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{Batch, Coder, EnvironmentId, ShardId};
-use worker_wasm::payload::DofnPayload;
 use worker_wasm::LogLevel;
+use worker_wasm::payload::DofnPayload;
 
 use crate::guests::guest;
 use crate::running::{Fixture, Transform, batch, int, metric, test_guest, text, values};
@@ -21,7 +21,10 @@ fn configuration_reaches_the_dofn() {
 fn a_dofn_that_cannot_be_made_fails_its_bundles() {
     let mut fixture = Transform { name: "fail_setup", config: b"abc", input: Coder::Bytes, outputs: &[] }.open();
     for _ in 0..2 {
-        assert_eq!(fixture.fails(batch([text("x")])), "My step (`fail_setup` of its component): setup: 3 bytes of configuration are not enough");
+        assert_eq!(
+            fixture.fails(batch([text("x")])),
+            "My step (`fail_setup` of its component): setup: 3 bytes of configuration are not enough"
+        );
     }
 }
 

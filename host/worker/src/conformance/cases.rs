@@ -149,7 +149,9 @@ pub fn metrics_belong_to_their_bundle(subject: &dyn Subject) {
         assert_eq!(of(USER_COUNTER), Some(&MetricValue::SumInt(3)), "bundle {round}");
         let sizes = Distribution { count: 3, sum: 6, min: 1, max: 3 };
         assert_eq!(of(USER_DISTRIBUTION), Some(&MetricValue::DistributionInt(sizes)), "bundle {round}");
-        let named = |name| metric(&outcome, if name == METRIC_COUNTER { USER_COUNTER } else { USER_DISTRIBUTION }, ("NAME", name)).is_some();
+        let named = |name| {
+            metric(&outcome, if name == METRIC_COUNTER { USER_COUNTER } else { USER_DISTRIBUTION }, ("NAME", name)).is_some()
+        };
         assert!(named(METRIC_COUNTER) && named(METRIC_DISTRIBUTION));
     }
 }

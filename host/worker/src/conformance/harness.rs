@@ -7,13 +7,15 @@ use bytes::Bytes;
 use model::batch::Row;
 use model::metrics::MetricValue;
 use model::window::IntervalWindow;
-use model::{Batch, BatchBuilder, BundleId, Coder, EnvironmentId, ShardId, StageId, Timestamp, TransformId, WindowCoder, pane, urn, window};
+use model::{
+    Batch, BatchBuilder, BundleId, Coder, EnvironmentId, ShardId, StageId, Timestamp, TransformId, WindowCoder, pane, urn, window,
+};
 
 use super::behaviour::{Behaviour, MAIN_TAG, element};
 use crate::outputs::{OutputOptions, Target};
 use crate::{
-    Bundle, Delivery, Error, Outcome, Outputs, Page, PortSpec, Routing, SinkSpec, Slot, StageSpec, StateAccess, StateKey, TransformSpec,
-    Worker,
+    Bundle, Delivery, Error, Outcome, Outputs, Page, PortSpec, Routing, SinkSpec, Slot, StageSpec, StateAccess, StateKey,
+    TransformSpec, Worker,
 };
 
 /// A worker under test.
@@ -176,7 +178,12 @@ pub(super) fn run(slot: &mut dyn Slot, stage: &StageSpec, id: u64, input: Vec<Ba
 }
 
 /// Starts one bundle; what comes out of the channel is its completion.
-pub(super) fn start(slot: &mut dyn Slot, stage: &StageSpec, id: u64, input: Vec<Batch>) -> mpsc::Receiver<Result<Outcome, Error>> {
+pub(super) fn start(
+    slot: &mut dyn Slot,
+    stage: &StageSpec,
+    id: u64,
+    input: Vec<Batch>,
+) -> mpsc::Receiver<Result<Outcome, Error>> {
     let (sender, receiver) = mpsc::channel();
     let stager: crate::outputs::Stager = Arc::new(|batch| Ok(Box::new(batch)));
     let outputs = Outputs::new(stage, OutputOptions { shards: 1, shard: ShardId(0), first: 0, stager });
@@ -191,7 +198,10 @@ pub(super) fn start(slot: &mut dyn Slot, stage: &StageSpec, id: u64, input: Vec<
 
 /// The contents of all rows that reached the sink with this index, in order.
 pub(super) fn contents(outcome: &Outcome, sink: u32) -> Vec<Vec<u8>> {
-    batches(outcome, sink).iter().flat_map(|batch| batch.iter().map(|row| super::behaviour::content(row).to_vec()).collect::<Vec<_>>()).collect()
+    batches(outcome, sink)
+        .iter()
+        .flat_map(|batch| batch.iter().map(|row| super::behaviour::content(row).to_vec()).collect::<Vec<_>>())
+        .collect()
 }
 
 /// The batches that reached the sink with this index, in order.

@@ -134,7 +134,11 @@ impl DoFn for Liar {
             "time" => emitted.timestamps = vec![i64::MIN],
             "window" => emitted.windows.entries = Rows { bytes: vec![0x7f; 4], ends: vec![4] },
             "endless" => loop {
-                host::emit(&Emitted { values: Rows { bytes: Vec::new(), ends: Vec::new() }, origin: Vec::new(), ..emitted.clone() });
+                host::emit(&Emitted {
+                    values: Rows { bytes: Vec::new(), ends: Vec::new() },
+                    origin: Vec::new(),
+                    ..emitted.clone()
+                });
             },
             truth => assert_eq!(truth, "truth"),
         }

@@ -7,6 +7,6 @@ use behaved::*;
 use hostile::*;
 
 purlin::component!(
-    identity, even, repeat, route, poison, Edges, measure, pass_text, at, greet, Prefix, refuse, fail_setup, crash, spin, hog, flood, fan_out,
-    recurse, chatter, Liar, forget, slow_setup
+    identity, even, repeat, route, poison, Edges, measure, pass_text, at, greet, Prefix, refuse, fail_setup, crash, spin, hog,
+    flood, fan_out, recurse, chatter, Liar, forget, slow_setup
 );
