@@ -1,1 +1,37 @@
-//! (being written)
+//! Runs stages in SDK harnesses: the runner's side of Beam's Fn API.
+//!
+//! ```text
+//!  HarnessHost           one gRPC server for all harnesses of this process, told apart by the `worker_id` header
+//!    HarnessEnvironment  a `worker::Worker`: the harnesses of one environment of one job, started when first needed
+//!      Harness           one connected SDK process or thread: control, data and state streams, running bundles
+//!      HarnessSlot       a `worker::Slot`: one stage for one shard; each of its bundles is one task (`run`)
+//! ```
+//!
+//! This is a trust boundary: everything a harness sends is checked here, and what it must not send fails its bundle with
+//! [`worker::Error::Protocol`]. No pipeline is translated here (`plan` makes the descriptors), nothing is stored, and no
+//! bundle is retried (that is the executor's business). Callers are plain threads; tokio stays inside.
+
+mod options;
+mod logging;
+mod rows;
+mod timers;
+mod state_key;
+mod metrics;
+mod split;
+mod descriptor;
+mod active;
+mod harness;
+mod feed;
+mod run;
+mod slot;
+mod external;
+mod process;
+mod environment;
+mod provision;
+mod services;
+mod host;
+
+pub use environment::HarnessEnvironment;
+pub use host::HarnessHost;
+pub use logging::{LogEntry, LogSink, Severity};
+pub use options::{EnvironmentOptions, Error, HostOptions, ResolvedArtifact, Timeouts};

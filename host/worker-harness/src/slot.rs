@@ -1,0 +1,107 @@
+//! One stage for one shard, as the executor holds it. Nothing here waits: a bundle is a task.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, Weak};
+
+use model::BundleId;
+use proto::fnapi::FinalizeBundleRequest;
+use proto::fnapi::instruction_request::Request;
+use tokio::sync::mpsc;
+use worker::{Bundle, Progress, Slot};
+
+use crate::descriptor::PreparedStage;
+use crate::environment::Environment;
+use crate::harness::{Harness, locked};
+use crate::run::{Command, Run};
+
+/// Bundles of one slot whose finalisation may still be asked for; the oldest is forgotten first.
+const FINALIZABLE_MAX: usize = 1000;
+
+pub(crate) struct HarnessSlot {
+    environment: Arc<Environment>,
+    position: usize,
+    stage: Arc<PreparedStage>,
+    running: Option<Running>,
+    finalizable: Arc<Mutex<Finalizable>>,
+}
+
+struct Running {
+    bundle: BundleId,
+    commands: mpsc::UnboundedSender<Command>,
+    progress: Arc<Mutex<Progress>>,
+}
+
+/// Bundles that asked to be finalised, and where they ran.
+#[derive(Default)]
+pub(crate) struct Finalizable(VecDeque<(BundleId, Weak<Harness>, String)>);
+
+impl Finalizable {
+    pub(crate) fn add(&mut self, bundle: BundleId, harness: &Arc<Harness>, instruction: &str) {
+        if self.0.len() == FINALIZABLE_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((bundle, Arc::downgrade(harness), instruction.to_owned()));
+    }
+
+    fn take(&mut self, bundle: BundleId) -> Option<(Weak<Harness>, String)> {
+        let index = self.0.iter().position(|(id, ..)| *id == bundle)?;
+        self.0.remove(index).map(|(_, harness, instruction)| (harness, instruction))
+    }
+}
+
+impl HarnessSlot {
+    pub(crate) fn new(environment: Arc<Environment>, position: usize, stage: Arc<PreparedStage>) -> Self {
+        HarnessSlot { environment, position, stage, running: None, finalizable: Arc::default() }
+    }
+
+    fn command(&self, bundle: BundleId, command: Command) {
+        if let Some(running) = self.running.as_ref().filter(|running| running.bundle == bundle) {
+            // The bundle is over if this fails.
+            let _ = running.commands.send(command);
+        }
+    }
+}
+
+impl Slot for HarnessSlot {
+    fn start(&mut self, bundle: Bundle) {
+        let (sender, commands) = mpsc::unbounded_channel();
+        let progress = Arc::new(Mutex::new(Progress::default()));
+        self.running = Some(Running { bundle: bundle.id, commands: sender, progress: progress.clone() });
+        let run = Run {
+            environment: self.environment.clone(),
+            position: self.position,
+            stage: self.stage.clone(),
+            progress,
+            finalizable: self.finalizable.clone(),
+            commands,
+        };
+        self.environment.spawn(run.run(bundle));
+    }
+
+    fn split(&mut self, bundle: BundleId, fraction: f64) {
+        self.command(bundle, Command::Split(fraction));
+    }
+
+    fn progress(&mut self, bundle: BundleId) -> Option<Progress> {
+        let running = self.running.as_ref().filter(|running| running.bundle == bundle)?;
+        Some(locked(&running.progress).clone())
+    }
+
+    fn abort(&mut self, bundle: BundleId) {
+        self.command(bundle, Command::Abort);
+    }
+
+    fn finalize(&mut self, bundle: BundleId) {
+        let Some((harness, instruction_id)) = locked(&self.finalizable).take(bundle) else { return };
+        let Some(harness) = harness.upgrade().filter(|harness| !harness.is_dead()) else { return };
+        let timeout = self.environment.timeouts().unresponsive;
+        self.environment.spawn(async move {
+            let request = Request::FinalizeBundle(FinalizeBundleRequest { instruction_id });
+            match harness.ask("finalize-", request, timeout).await {
+                Ok(response) if response.error.is_empty() => {}
+                Ok(response) => tracing::warn!(worker = harness.id, error = response.error, "finalisation of a bundle failed"),
+                Err(error) => tracing::warn!(worker = harness.id, %error, "bundle was not finalised"),
+            }
+        });
+    }
+}
