@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wasmtime::component::{HasSelf, Linker};
 
 use crate::bindings::{Stateless, StatelessPre, host};
-use crate::host::{HostState, to_tracing};
+use crate::host::{HostState, cut, to_tracing};
 use crate::instance::new_store;
 use crate::{Error, Manifest, Options, artifact, trouble};
 
@@ -14,6 +14,9 @@ use crate::{Error, Manifest, Options, artifact, trouble};
 const IMPORTS: [&str; 2] = ["purlin:dofn/host@0.1.0", "purlin:dofn/types@0.1.0"];
 /// The interfaces that it must export.
 const EXPORTS: [&str; 3] = ["purlin:dofn/describe@0.1.0", "purlin:dofn/lifecycle@0.1.0", "purlin:dofn/processor@0.1.0"];
+
+/// How much of a manifest an error shows.
+const SHOWN_BYTES_MAX: usize = 4 << 10;
 
 /// See the file's head. Cheap to share; slots make instances of it.
 pub struct Component {
@@ -38,11 +41,9 @@ impl Component {
         if let Some(section) = artifact::manifest_section(bytes)? {
             let section = Manifest::from_json(section)?;
             if section != manifest {
-                return Err(Error::Manifest(format!(
-                    "the file says {}, the component says {}",
-                    section.to_json(),
-                    manifest.to_json()
-                )));
+                let (file, component) = (section.to_json(), manifest.to_json());
+                let (file, component) = (cut(&file, SHOWN_BYTES_MAX), cut(&component, SHOWN_BYTES_MAX));
+                return Err(Error::Manifest(format!("the file says {file}, the component says {component}")));
             }
         }
         Ok(Component { digest, manifest, pre })

@@ -121,8 +121,17 @@ impl HostState {
         }
     }
 
-    /// Counts bytes of output of the running call.
-    pub(crate) fn count_output(&mut self, bytes: usize) -> Result<(), LimitHit> {
+    /// Counts output of the running call, all columns of it.
+    pub(crate) fn count_output(&mut self, emitted: &types::Emitted) -> Result<(), LimitHit> {
+        // A call that emits nothing many times must not fill the memory either, and each entry of a dictionary costs an object.
+        const OVERHEAD_BYTES: usize = 256;
+        const ENTRY_BYTES: usize = 40;
+        let dictionary = |column: &types::DictionaryResult| {
+            column.entries.bytes.len() + column.entries.ends.len() * ENTRY_BYTES + column.index.len() * 4
+        };
+        let values =
+            emitted.values.bytes.len() + (emitted.values.ends.len() + emitted.origin.len() + emitted.timestamps.len() * 2) * 4;
+        let bytes = OVERHEAD_BYTES + values + dictionary(&emitted.windows) + dictionary(&emitted.panes);
         self.emitted_bytes = self.emitted_bytes.saturating_add(bytes);
         let max = self.options.output_bytes_max;
         if self.emitted_bytes > max { Err(LimitHit::Output { max }) } else { Ok(()) }
@@ -131,9 +140,7 @@ impl HostState {
 
 impl host::Host for HostState {
     fn emit(&mut self, outputs: types::Emitted) -> wasmtime::Result<()> {
-        // A call that emits nothing many times must not fill the memory either.
-        const OVERHEAD_BYTES: usize = 256;
-        self.count_output(outputs.values.bytes.len() + outputs.values.ends.len() * 4 + OVERHEAD_BYTES)?;
+        self.count_output(&outputs)?;
         self.emitted.push(outputs);
         Ok(())
     }

@@ -14,9 +14,8 @@ use crate::{Component, Options};
 
 /// A store within its limits, good for one component instance.
 pub(crate) fn new_store(engine: &Engine, options: Arc<Options>, logs: LogSink) -> Store<HostState> {
-    // The wire form of a row has up to twelve bytes of ends, origin and index, so that of tiny rows is larger than their values.
-    // This bounds what is copied at all; what is counted as output is exact.
-    let copied_bytes_max = options.output_bytes_max.saturating_mul(4).saturating_add(1 << 20);
+    // Bounds what is copied in one go before it can be counted; what an outcome has besides outputs must fit too.
+    let copied_bytes_max = options.output_bytes_max.saturating_mul(2).saturating_add(1 << 20);
     let mut store = Store::new(engine, HostState::new(options, logs));
     store.limiter(|state| state);
     store.set_hostcall_fuel(copied_bytes_max);
@@ -100,9 +99,9 @@ impl Instance {
             failed => return Ok(failed),
         };
         let state = self.store.data_mut();
-        let returned: usize =
-            outcome.outputs.iter().map(|emitted| emitted.values.bytes.len() + emitted.values.ends.len() * 4).sum();
-        state.count_output(returned).map_err(|limit| explain(&limit.into(), state))?;
+        for emitted in &outcome.outputs {
+            state.count_output(emitted).map_err(|limit| explain(&limit.into(), state))?;
+        }
         if !state.emitted.is_empty() {
             let mut outputs = std::mem::take(&mut state.emitted);
             outputs.append(&mut outcome.outputs);

@@ -22,7 +22,7 @@ pub struct Options {
     pub table_elements_max: usize,
     /// Longest time of one call, in milliseconds.
     pub call_deadline_ms: u64,
-    /// Most bytes of values that one call may output, emitted or returned.
+    /// Most bytes that one call may output, emitted or returned, all columns together.
     pub output_bytes_max: usize,
     /// Guests are asked to hand over outputs that are larger than this many bytes before a call returns.
     pub flush_bytes: u32,

@@ -9,6 +9,7 @@ use worker::{Error, StageSpec, TransformSpec};
 use crate::Component;
 use crate::bindings::types;
 use crate::columns::Reads;
+use crate::host::cut;
 use crate::manifest::{CoderManifest, TransformManifest};
 use crate::payload::DofnPayload;
 use crate::trouble::Trouble;
@@ -36,6 +37,11 @@ pub(super) struct Node {
     /// By the guest's number of an output: its index in the spec, or none where the pipeline does not use it.
     pub(super) outputs: Vec<Option<usize>>,
 }
+
+/// Longest message of a guest in an error, in bytes.
+const MESSAGE_BYTES_MAX: usize = 32 << 10;
+/// Longest code of a refused element in an error, in bytes.
+const CODE_BYTES_MAX: usize = 64;
 
 impl Plan {
     pub(super) fn of(stage: &StageSpec, components: &BTreeMap<EnvironmentId, Arc<Component>>) -> Result<Plan, Error> {
@@ -145,9 +151,9 @@ impl Node {
         coder.model_coder().map_err(|reason| self.error(&reason))
     }
 
-    /// An error of this DoFn. The first line names it in the user's words.
+    /// An error of this DoFn. It begins with the user's name for it; what a guest says has a limit.
     pub(super) fn error(&self, reason: &str) -> Error {
-        let message = format!("{} (`{}` of its component): {reason}", self.label, self.name);
+        let message = format!("{} (`{}` of its component): {}", self.label, self.name, cut(reason, MESSAGE_BYTES_MAX));
         Error::User { transform: Some(self.id.clone()), message }
     }
 
@@ -159,7 +165,13 @@ impl Node {
     pub(super) fn failure(&self, failure: types::Failure) -> Error {
         match failure {
             types::Failure::Permanent(reason) => self.error(&reason),
-            types::Failure::Retry(reason) => Error::Infrastructure(format!("{} asks to be tried again: {reason}", self.label)),
+            types::Failure::Retry(reason) => {
+                let reason = cut(&reason, MESSAGE_BYTES_MAX);
+                Error::Infrastructure(format!(
+                    "{} (`{}` of its component) asks to be tried again: {reason}",
+                    self.label, self.name
+                ))
+            }
         }
     }
 
@@ -180,6 +192,10 @@ impl Node {
             _ => return self.error(&format!("the component refused row {row}, which it was not given")),
         };
         let more = if count > 1 { format!("; {} more rows of the batch were refused", count - 1) } else { String::new() };
-        self.error(&format!("{} ({})\n{place}{more}", rejection.detail, rejection.code))
+        self.error(&format!(
+            "{} ({})\n{place}{more}",
+            cut(&rejection.detail, MESSAGE_BYTES_MAX / 2),
+            cut(&rejection.code, CODE_BYTES_MAX)
+        ))
     }
 }
