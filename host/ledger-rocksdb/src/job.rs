@@ -203,3 +203,67 @@ impl JobLedger for JobHandle {
         self.job.log.broadcast_payload(offset)?.batch()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ledger::{Append, Commit, Destination};
+    use model::{StageId, Timestamp};
+
+    use super::*;
+    use crate::options::{Options, Sync};
+
+    fn rows(value: &[u8]) -> Batch {
+        let mut rows = model::BatchBuilder::new();
+        let (windows, pane) = (model::window::GLOBAL_SET, model::pane::NO_FIRING);
+        rows.push(model::batch::Row { value, timestamp: Timestamp::MIN, windows, pane });
+        rows.finish()
+    }
+
+    fn payload_rows(store: &Store) -> usize {
+        let mut count = 0;
+        for table in [Table::Payloads, Table::Log] {
+            let each = |key: &[u8], _: &[u8]| {
+                count += usize::from(table == Table::Payloads || key[4] == keys::PAYLOADS);
+                Ok(true)
+            };
+            store.scan(table, &[], &[0xff; 20], each).unwrap();
+        }
+        count
+    }
+
+    /// A payload of 3 MB is staged ahead; what the process leaves behind is one that is committed and one that is not.
+    #[test]
+    fn what_was_staged_and_not_committed_is_removed_at_open() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let options = Options { sync: Sync::Off, ..Options::durable(folder.path()) };
+        let store = Arc::new(Store::open(&options).unwrap());
+        let payloads = Arc::new(Payloads::new(store.clone(), u64::MAX));
+        let process = Arc::new(Process::for_tests(store.clone(), payloads.clone()));
+        let (id, number) = (JobId::from("job"), JobNumber(3));
+        let handle = JobHandle { job: Arc::new(Job::new(id.clone(), number, 1)), process };
+        let kept = handle.stage(rows(&vec![1; 3 << 20])).unwrap();
+        let garbage = handle.stage(rows(&vec![2; 3 << 20])).unwrap();
+        assert_eq!(payload_rows(&store), 2 * (4 + 1));
+        let append = Append {
+            to: Destination::Shard(ShardId(0)),
+            stage: StageId(0),
+            input: 0,
+            producer: StageId(0),
+            payload: kept.clone(),
+            hold: Timestamp::MAX,
+            window_end: Timestamp::MAX,
+            not_before_ms: None,
+        };
+        let mut owner = handle.shard(ShardId(0), Arc::new(|| {})).unwrap();
+        owner.commit(&Commit { appends: vec![append], ..Commit::default() }).unwrap();
+        // The next process: nobody else is reading or writing, and nothing was dropped.
+        let job = Job::load(&store, &payloads, &id, number, 1).unwrap();
+        assert_eq!(payload_rows(&store), 4 + 1);
+        let owner = job.log.take_over(ShardId(0), Arc::new(|| {})).unwrap();
+        let entries = job.log.recover(ShardId(0), owner).unwrap().entries;
+        assert_eq!(entries.len(), 1);
+        let found = job.log.payload(ShardId(0), entries[0].position).unwrap().batch().unwrap();
+        assert_eq!(found, rows(&vec![1; 3 << 20]));
+        drop((kept, garbage));
+    }
+}

@@ -111,6 +111,11 @@ impl RocksLedger {
 }
 
 impl Process {
+    #[cfg(test)]
+    pub(crate) fn for_tests(store: Arc<Store>, payloads: Arc<Payloads>) -> Self {
+        Process { jobs: Mutex::default(), payloads, store }
+    }
+
     pub(crate) fn payloads(&self) -> &Arc<Payloads> {
         &self.payloads
     }

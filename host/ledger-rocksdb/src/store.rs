@@ -148,17 +148,17 @@ impl Store {
 
     /// Writes a commit, synced by policy.
     pub(crate) fn write_commit(&self, batch: Batch<'_>) -> Result<(), CommitError> {
-        self.database.write_opt(&batch.writes, &self.commits).map_err(commit_error)
+        self.database.write_opt(batch.writes, &self.commits).map_err(commit_error)
     }
 
     /// Writes what a later commit refers to. The sync of that commit covers it.
     pub(crate) fn write_ahead(&self, batch: Batch<'_>) -> Result<(), Error> {
-        self.database.write_opt(&batch.writes, &self.ahead).map_err(storage)
+        self.database.write_opt(batch.writes, &self.ahead).map_err(storage)
     }
 
     /// Writes what must be safe when this returns, whatever the policy.
     pub(crate) fn write_synced(&self, batch: Batch<'_>) -> Result<(), Error> {
-        self.database.write_opt(&batch.writes, &self.always_synced).map_err(storage)
+        self.database.write_opt(batch.writes, &self.always_synced).map_err(storage)
     }
 
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Error> {
