@@ -24,6 +24,39 @@ use crate::watermark::Watermarks;
 ///
 /// It panics when its caller breaks a rule that is written at a method; what workers and ledgers deliver must have been
 /// checked before.
+///
+/// ```
+/// use engine::{Engine, Entry, Head, Options, Position, StageShape, Topology};
+/// use model::{Coder, ShardId, StageId, Timestamp, WindowCoder};
+///
+/// let source = StageShape {
+///     name: "impulse".into(),
+///     head: Head::Plain,
+///     inputs: vec![],
+///     gates: vec![],
+///     input_coder: Coder::Bytes,
+///     window_coder: WindowCoder::Global,
+/// };
+/// let topology = Topology { shards: 1, shard: ShardId(0), stages: vec![source] };
+/// let mut engine = Engine::new(topology, Options::default());
+/// engine.entry(Entry {
+///     position: Position { broadcast: false, offset: 0 },
+///     stage: StageId(0),
+///     remaining: vec![0..1],
+///     bytes: 1,
+///     rows: 1,
+///     hold: Timestamp::from_millis(5),
+///     window_end: Timestamp::GLOBAL_WINDOW_END,
+///     not_before_ms: None,
+/// });
+/// let work = engine.next(0).expect("a row is pending");
+/// assert_eq!(engine.reports(), [(StageId(0), Timestamp::from_millis(5))], "rows in flight hold the watermark");
+/// engine.finish(work.bundle, &[]);
+/// // Here the bundle's effects are made durable.
+/// engine.committed(work.bundle);
+/// assert_eq!(engine.reports(), [(StageId(0), Timestamp::MAX)]);
+/// assert!(engine.finished());
+/// ```
 #[derive(Debug)]
 pub struct Engine {
     options: Options,
@@ -93,7 +126,8 @@ impl Engine {
     }
 
     /// A report that was committed by any shard, this one included: after all entries that were committed before it.
-    /// Reports of one (stage, shard) never go backwards.
+    /// Reports of one (stage, shard) never go backwards. In a recovery all that this shard has ever reported must be fed
+    /// before the first call of [`Engine::reports`], or the engine would promise less than was promised already.
     pub fn watermark(&mut self, stage: StageId, shard: ShardId, watermark: Timestamp) {
         if self.watermarks.report(stage, shard, watermark) {
             self.touched.insert(stage);
@@ -114,7 +148,7 @@ impl Engine {
 
     /// For work of a grouping stage: absorbs its rows and fires what is due, within the limits. `rows` are the batches
     /// of `work.entries` in order, cut to their rows. State writes go to `state`; changes of the index and of holds are
-    /// kept until [`Engine::committed`].
+    /// kept until [`Engine::committed`]. After an error the bundle is still in flight; it can only fail.
     pub fn group(&mut self, work: &Work, rows: &[Batch], now_ms: i64, state: &mut dyn KeyedState) -> Result<Vec<Batch>, Error> {
         self.now_ms = self.now_ms.max(now_ms);
         self.settle();
@@ -223,7 +257,7 @@ impl Engine {
     }
 
     fn stage_status(&self, stage: &Stage) -> StageStatus {
-        let Stage { id, shape, pending, dropped_rows, .. } = stage;
+        let Stage { id, shape, pending, grouping, dropped_rows } = stage;
         StageStatus {
             stage: *id,
             name: shape.name.clone(),
@@ -233,6 +267,7 @@ impl Engine {
             gated_entries: pending.gated_entries(),
             delayed_entries: pending.delayed_entries(),
             in_flight: self.in_flight.of(*id).map(|bundle| (bundle, self.in_flight.rows_of(*id))),
+            groups: grouping.as_ref().map(Grouping::summary),
             input_watermark: self.watermarks.input(*id),
             output_watermark: self.watermarks.output(*id),
             dropped_rows: *dropped_rows,

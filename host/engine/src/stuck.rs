@@ -6,6 +6,7 @@ use std::fmt;
 
 use model::{BundleId, ShardId, StageId, Timestamp};
 
+use crate::grouping::Summary;
 use crate::pending::Position;
 
 /// A stage of one shard as it stands.
@@ -27,6 +28,8 @@ pub struct StageStatus {
     pub delayed_entries: usize,
     /// The bundle in flight and its rows.
     pub in_flight: Option<(BundleId, usize)>,
+    /// What a grouping stage has buffered; none for other stages.
+    pub groups: Option<Summary>,
     /// What is known to have arrived.
     pub input_watermark: Timestamp,
     /// What follows from that for the stage's output.
@@ -104,19 +107,22 @@ impl fmt::Display for StageStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} \"{}\": input {}, output {}", self.stage, self.name, self.input_watermark, self.output_watermark)?;
         if self.pending_entries > 0 {
-            write!(f, ", {} rows pending ({} bytes)", self.pending_rows, self.pending_bytes)?;
+            write!(f, ", pending rows: {} ({} bytes)", self.pending_rows, self.pending_bytes)?;
         }
         if self.gated_entries > 0 {
-            write!(f, ", {} entries wait for side inputs", self.gated_entries)?;
+            write!(f, ", entries that wait for side inputs: {}", self.gated_entries)?;
         }
         if self.delayed_entries > 0 {
-            write!(f, ", {} entries wait for their time", self.delayed_entries)?;
+            write!(f, ", entries that wait for their time: {}", self.delayed_entries)?;
         }
         if let Some((bundle, rows)) = self.in_flight {
-            write!(f, ", {bundle} in flight with {rows} rows")?;
+            write!(f, ", {bundle} in flight (rows: {rows})")?;
+        }
+        if let Some(Summary { windows, rows, bytes }) = self.groups.filter(|groups| groups.windows > 0) {
+            write!(f, ", open windows: {windows} (rows: {rows}, {bytes} bytes)")?;
         }
         if self.dropped_rows > 0 {
-            write!(f, ", {} rows dropped", self.dropped_rows)?;
+            write!(f, ", dropped rows: {}", self.dropped_rows)?;
         }
         write!(f, "; {}", self.held_by)
     }

@@ -1,9 +1,12 @@
-//! Tests of the engine through its face: scripts as data, and random jobs against a naive model.
+//! Tests of the engine through its face: scripts as data, its caller's rules, and random jobs against a naive model.
 
-mod cells;
-mod dice;
+mod script;
+mod setting;
+mod play;
+mod rules;
+mod random;
 mod job;
 mod naive;
-mod random;
 mod rows;
-mod script;
+mod cells;
+mod dice;
