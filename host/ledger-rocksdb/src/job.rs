@@ -11,17 +11,16 @@ use model::{Batch, DecodeError, JobId, ShardId};
 
 use crate::Process;
 use crate::keys::{self, JobNumber, LogKey};
-use crate::payloads::{AHEAD_BYTES_MIN, Payload, Payloads, StagedPayload, Stored};
+use crate::payloads::{AHEAD_BYTES_MIN, JobMark, Payload, Payloads, StagedPayload, Stored};
 use crate::shard::Shard;
 use crate::store::{self, Store, Table};
 
 /// One job, from its creation or the last purge to the next.
 pub(crate) struct Job {
     pub(crate) id: JobId,
-    pub(crate) number: JobNumber,
+    /// Its number, and whether it was purged or removed.
+    pub(crate) mark: Arc<JobMark>,
     pub(crate) log: Log<Arc<Payload>>,
-    /// Set by purge and remove.
-    closed: AtomicBool,
     /// Whether there may be rows to delete, by table.
     wrote_state: AtomicBool,
     wrote_log: AtomicBool,
@@ -30,9 +29,8 @@ pub(crate) struct Job {
 impl Job {
     /// A job that has not written anything.
     pub(crate) fn new(id: JobId, number: JobNumber, shards: u32) -> Self {
-        let log = Log::new(shards);
-        let [closed, wrote_state, wrote_log] = [const { AtomicBool::new(false) }; 3];
-        Job { id, number, log, closed, wrote_state, wrote_log }
+        let [wrote_state, wrote_log] = [const { AtomicBool::new(false) }; 2];
+        Job { id, mark: JobMark::new(number), log: Log::new(shards), wrote_state, wrote_log }
     }
 
     /// A job as the process before left it. Payloads that no entry refers to are deleted.
@@ -48,16 +46,16 @@ impl Job {
         })?;
         let garbage = content.restore(&job, payloads)?;
         if !garbage.is_empty() {
-            let mut batch = store.batch();
-            garbage.iter().for_each(|stored| stored.delete(true, &mut batch));
-            store.write_ahead(batch)?;
+            let mut writes = store.writes();
+            garbage.iter().for_each(|stored| stored.delete(true, &mut writes));
+            store.write_ahead(writes)?;
         }
         Ok(job)
     }
 
     /// Whether it is still the job of that name.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        match self.closed.load(Ordering::Acquire) {
+        match self.mark.is_gone() {
             false => Ok(()),
             true => Err(Error::Missing(format!("the log of job {}", self.id))),
         }
@@ -73,21 +71,21 @@ impl Job {
 
     /// Ends all owners; commits that are under way are done when this returns.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.mark.set_gone();
         self.log.fence_all();
     }
 
-    /// Adds the deletion of all its rows to a batch.
-    pub(crate) fn delete(&self, batch: &mut store::Batch<'_>) {
-        let Range { start, end } = self.number.range();
+    /// Adds the deletion of all its rows.
+    pub(crate) fn delete(&self, writes: &mut store::Writes<'_>) {
+        let Range { start, end } = self.mark.number.range();
         for table in self.written() {
-            batch.delete_range(table, &start, &end);
+            writes.delete_range(table, &start, &end);
         }
     }
 
     /// Gives the room of deleted rows back.
     pub(crate) fn free(&self, store: &Store) -> Result<(), Error> {
-        let Range { start, end } = self.number.range();
+        let Range { start, end } = self.mark.number.range();
         self.written().try_for_each(|table| store.free_range(table, &start, &end))
     }
 
@@ -139,7 +137,7 @@ impl Content {
                 return Ok(payload.clone());
             }
             let row = stored.get(&number).ok_or_else(|| corrupt(format!("payload {number} of an entry is gone")))?;
-            let payload = payloads.found(Stored::new(job.number, number, *row), bytes);
+            let payload = payloads.found(&job.mark, Stored::new(job.mark.number, number, *row), bytes);
             known.insert(number, payload.clone());
             Ok(payload)
         };
@@ -168,7 +166,7 @@ impl Content {
         }
         self.reports.iter().for_each(|report| job.log.restore_report(*report));
         let garbage = stored.iter().filter(|(number, _)| !known.contains_key(number));
-        Ok(garbage.map(|(number, row)| Stored::new(job.number, *number, *row)).collect())
+        Ok(garbage.map(|(number, row)| Stored::new(job.mark.number, *number, *row)).collect())
     }
 }
 
@@ -189,7 +187,7 @@ impl JobLedger for JobHandle {
     fn stage(&self, batch: Batch) -> Result<Staged, Error> {
         self.job.check_open()?;
         let (rows, bytes) = (batch.rows() as u32, batch.memory_bytes() as u64);
-        let payload = self.process.payloads().keep(self.job.number, batch);
+        let payload = self.process.payloads().keep(&self.job.mark, batch);
         if self.process.store().durable() && bytes >= AHEAD_BYTES_MIN {
             payload.write_ahead()?;
         }

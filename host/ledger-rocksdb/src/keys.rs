@@ -40,7 +40,7 @@ pub(crate) struct JobNumber(pub(crate) u32);
 impl JobNumber {
     /// All keys of the job in `log`, `payloads` and `state`.
     pub(crate) fn range(self) -> Range<[u8; 4]> {
-        self.0.to_be_bytes()..(self.0 + 1).to_be_bytes()
+        self.0.to_be_bytes()..self.0.saturating_add(1).to_be_bytes()
     }
 }
 

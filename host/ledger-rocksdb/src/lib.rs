@@ -87,6 +87,7 @@ impl RocksLedger {
             rows.push((id, row));
             Ok(true)
         })?;
+        remove_ownerless(&store, rows.iter().map(|(_, (number, ..))| *number).collect())?;
         for (id, (number, shards, description)) in rows {
             let job = Job::load(&store, &payloads, &id, number, shards)?;
             jobs.insert(id.clone(), Known { record: JobRecord { job: id, shards, description }, job: Arc::new(job) });
@@ -129,14 +130,33 @@ impl Process {
     }
 
     /// Writes a job's row under a number that no job had before.
-    fn put_job(&self, batch: &mut store::Batch<'_>, record: &JobRecord) -> Result<JobNumber, Error> {
+    fn put_job(&self, writes: &mut store::Writes<'_>, record: &JobRecord) -> Result<JobNumber, Error> {
         let number = counter(&self.store, keys::NEXT_JOB)?;
         let next = number.checked_add(1).ok_or_else(|| Error::Storage("job numbers are used up".to_owned()))?;
-        batch.put(Table::Meta, keys::NEXT_JOB, &next.to_be_bytes());
+        writes.put(Table::Meta, keys::NEXT_JOB, &next.to_be_bytes());
         let row = keys::encode_job(JobNumber(number), record.shards, &record.description);
-        batch.put(Table::Meta, &keys::job(&record.job), &row);
+        writes.put(Table::Meta, &keys::job(&record.job), &row);
         Ok(JobNumber(number))
     }
+}
+
+/// Deletes what belongs to no job: left by a process that died while something was purged.
+fn remove_ownerless(store: &Store, mut owners: Vec<JobNumber>) -> Result<(), Error> {
+    owners.sort();
+    let mut from = JobNumber(0);
+    for owner in owners.into_iter().chain([JobNumber(u32::MAX)]) {
+        let (from_key, to_key) = (from.range().start, owner.range().start);
+        for table in [Table::Log, Table::Payloads, Table::State] {
+            if store.has_rows(table, &from_key, &to_key)? {
+                let mut writes = store.writes();
+                writes.delete_range(table, &from_key, &to_key);
+                store.write_ahead(writes)?;
+                store.free_range(table, &from_key, &to_key)?;
+            }
+        }
+        from = JobNumber(owner.0.saturating_add(1));
+    }
+    Ok(())
 }
 
 fn missing(job: &JobId) -> Error {
@@ -149,9 +169,9 @@ impl Ledger for RocksLedger {
         if jobs.contains_key(&record.job) {
             return Err(Error::Exists(format!("job {}", record.job)));
         }
-        let mut batch = self.process.store.batch();
-        let number = self.process.put_job(&mut batch, &record)?;
-        self.process.store.write_synced(batch)?;
+        let mut writes = self.process.store.writes();
+        let number = self.process.put_job(&mut writes, &record)?;
+        self.process.store.write_synced(writes)?;
         let job = Arc::new(Job::new(record.job.clone(), number, record.shards));
         jobs.insert(record.job.clone(), Known { record, job: job.clone() });
         Ok(self.handle(&job))
@@ -169,10 +189,10 @@ impl Ledger for RocksLedger {
     fn describe(&self, job: &JobId, description: Bytes) -> Result<(), Error> {
         let mut jobs = self.process.jobs();
         let known = jobs.get_mut(job).ok_or_else(|| missing(job))?;
-        let mut batch = self.process.store.batch();
-        let row = keys::encode_job(known.job.number, known.record.shards, &description);
-        batch.put(Table::Meta, &keys::job(job), &row);
-        self.process.store.write_synced(batch)?;
+        let mut writes = self.process.store.writes();
+        let row = keys::encode_job(known.job.mark.number, known.record.shards, &description);
+        writes.put(Table::Meta, &keys::job(job), &row);
+        self.process.store.write_synced(writes)?;
         known.record.description = description;
         Ok(())
     }
@@ -181,10 +201,10 @@ impl Ledger for RocksLedger {
         let mut jobs = self.process.jobs();
         let known = jobs.get_mut(job).ok_or_else(|| missing(job))?;
         known.job.close();
-        let mut batch = self.process.store.batch();
-        let number = self.process.put_job(&mut batch, &known.record)?;
-        known.job.delete(&mut batch);
-        self.process.store.write_synced(batch)?;
+        let mut writes = self.process.store.writes();
+        let number = self.process.put_job(&mut writes, &known.record)?;
+        known.job.delete(&mut writes);
+        self.process.store.write_synced(writes)?;
         known.job.free(&self.process.store)?;
         known.job = Arc::new(Job::new(job.clone(), number, known.record.shards));
         Ok(())
@@ -194,10 +214,10 @@ impl Ledger for RocksLedger {
         let mut jobs = self.process.jobs();
         let known = jobs.get_mut(job).ok_or_else(|| missing(job))?;
         known.job.close();
-        let mut batch = self.process.store.batch();
-        batch.delete(Table::Meta, &keys::job(job));
-        known.job.delete(&mut batch);
-        self.process.store.write_synced(batch)?;
+        let mut writes = self.process.store.writes();
+        writes.delete(Table::Meta, &keys::job(job));
+        known.job.delete(&mut writes);
+        self.process.store.write_synced(writes)?;
         let freed = known.job.free(&self.process.store);
         jobs.remove(job);
         freed

@@ -13,7 +13,8 @@
 //! Payloads of a process that ended are on disk until a commit that consumes them, or, when no entry refers to them, until
 //! the ledger is opened again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -26,10 +27,39 @@ use crate::store::{self, Store, Table};
 const CHUNK_BYTES: usize = 1 << 20;
 /// Payloads above this many bytes are written ahead of their commit, chunk by chunk.
 pub(crate) const AHEAD_BYTES_MIN: u64 = 1 << 20;
+/// Payloads of a commit that has this many bytes already are written ahead of it too.
+pub(crate) const COMMIT_BYTES_MAX: usize = 8 << 20;
 /// Stored bytes that wait to be deleted by a commit that would otherwise write nothing, at most.
 const CONDEMNED_BYTES_MAX: u64 = 8 << 20;
 /// Stored payloads that wait likewise, at most.
 const CONDEMNED_MAX: usize = 256;
+
+/// Bytes that are deleted between two sweeps for files that can be dropped.
+const SWEEP_BYTES: u64 = 32 << 20;
+/// Stretches without live payloads that one sweep looks at, at most.
+const SWEEP_STRETCHES_MAX: usize = 64;
+
+/// The job of a payload, and whether it is gone: then its payloads need neither be kept nor deleted one by one.
+#[derive(Debug)]
+pub(crate) struct JobMark {
+    pub(crate) number: JobNumber,
+    gone: AtomicBool,
+}
+
+impl JobMark {
+    pub(crate) fn new(number: JobNumber) -> Arc<Self> {
+        Arc::new(JobMark { number, gone: AtomicBool::new(false) })
+    }
+
+    /// Set before the job's rows are deleted.
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+}
 
 /// All payloads of one process.
 pub(crate) struct Payloads {
@@ -46,12 +76,17 @@ struct Kept {
     order: BTreeMap<u64, (Weak<Payload>, u64)>,
     bytes: u64,
     next_ticket: u64,
+    /// Every payload that is or may come to be on disk.
+    live: BTreeSet<(JobNumber, u64)>,
 }
 
 #[derive(Default)]
 struct Condemned {
     stored: Vec<Stored>,
     bytes: u64,
+    /// Deleted since the last sweep: the first and last of each job, and the bytes of all.
+    deleted: BTreeMap<JobNumber, (u64, u64)>,
+    deleted_bytes: u64,
 }
 
 /// A payload's rows on disk.
@@ -67,7 +102,7 @@ pub(crate) struct Stored {
 pub(crate) struct Payload {
     home: Arc<Payloads>,
     /// The job that it belongs to.
-    pub(crate) job: JobNumber,
+    pub(crate) mark: Arc<JobMark>,
     /// Its name on disk.
     pub(crate) number: u64,
     bytes: u64,
@@ -91,18 +126,21 @@ impl Payloads {
     }
 
     /// Takes a batch into memory. The caller relieves afterwards.
-    pub(crate) fn keep(self: &Arc<Self>, job: JobNumber, batch: model::Batch) -> Arc<Payload> {
-        let number = self.store.next_number();
-        let bytes = batch.memory_bytes() as u64;
-        let payload = Arc::new(Payload { home: self.clone(), job, number, bytes, place: Mutex::default() });
+    pub(crate) fn keep(self: &Arc<Self>, mark: &Arc<JobMark>, batch: model::Batch) -> Arc<Payload> {
+        let payload = self.payload(mark, self.store.next_number(), batch.memory_bytes() as u64, None);
         payload.remember(&mut lock(&payload.place), batch);
         payload
     }
 
     /// A payload that was on disk before this process began.
-    pub(crate) fn found(self: &Arc<Self>, stored: Stored, bytes: u64) -> Arc<Payload> {
-        let place = Mutex::new(Place { memory: None, disk: Some(stored) });
-        Arc::new(Payload { home: self.clone(), job: stored.job, number: stored.number, bytes, place })
+    pub(crate) fn found(self: &Arc<Self>, mark: &Arc<JobMark>, stored: Stored, bytes: u64) -> Arc<Payload> {
+        self.payload(mark, stored.number, bytes, Some(stored))
+    }
+
+    fn payload(self: &Arc<Self>, mark: &Arc<JobMark>, number: u64, bytes: u64, disk: Option<Stored>) -> Arc<Payload> {
+        lock(&self.kept).live.insert((mark.number, number));
+        let place = Mutex::new(Place { memory: None, disk });
+        Arc::new(Payload { home: self.clone(), mark: mark.clone(), number, bytes, place })
     }
 
     /// Moves the oldest payloads to disk until the rest is within the budget.
@@ -124,17 +162,59 @@ impl Payloads {
         }
     }
 
-    /// Adds the deletion of payloads that nothing refers to any more to a batch: of all when `eager`, else only when they
-    /// have become many. If the batch is not written they are handed back with [`Payloads::condemn`].
-    pub(crate) fn bury(&self, eager: bool, batch: &mut store::Batch<'_>) -> Vec<Stored> {
+    /// Adds the deletion of payloads that nothing refers to any more to a commit: of all when `eager`, else only when they
+    /// have become many. Once that is written they go to [`Payloads::buried`], else back to [`Payloads::condemn`].
+    pub(crate) fn bury(&self, eager: bool, writes: &mut store::Writes<'_>) -> Vec<Stored> {
         let mut condemned = lock(&self.condemned);
         if !eager && condemned.bytes <= CONDEMNED_BYTES_MAX && condemned.stored.len() <= CONDEMNED_MAX {
             return Vec::new();
         }
-        let stored = std::mem::take(&mut *condemned).stored;
+        condemned.bytes = 0;
+        let stored = std::mem::take(&mut condemned.stored);
         drop(condemned);
-        stored.iter().for_each(|stored| stored.delete(self.store.durable(), batch));
+        stored.iter().for_each(|stored| stored.delete(self.store.durable(), writes));
         stored
+    }
+
+    /// Notes that the deletions of [`Payloads::bury`] were written. When they have become many, files without live
+    /// payloads are dropped, so that a backlog which was worked off does not stay on disk until RocksDB gets to it.
+    pub(crate) fn buried(&self, stored: &[Stored]) -> Result<(), Error> {
+        let deleted = {
+            let mut condemned = lock(&self.condemned);
+            for Stored { job, number, encoded_bytes, .. } in stored {
+                let (first, last) = condemned.deleted.entry(*job).or_insert((*number, *number));
+                (*first, *last) = ((*first).min(*number), (*last).max(*number));
+                condemned.deleted_bytes += encoded_bytes;
+            }
+            if condemned.deleted_bytes < SWEEP_BYTES {
+                return Ok(());
+            }
+            condemned.deleted_bytes = 0;
+            std::mem::take(&mut condemned.deleted)
+        };
+        for (job, (first, last)) in deleted {
+            for (from, to) in self.stretches_without_life(job, first, last) {
+                self.store.free_range(Table::Payloads, &keys::chunk(job, from, 0), &keys::chunk(job, to, 0))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ranges of numbers of a job that touch `[first, last]` and hold no live payload.
+    fn stretches_without_life(&self, job: JobNumber, first: u64, last: u64) -> Vec<(u64, u64)> {
+        let kept = lock(&self.kept);
+        let before = kept.live.range((job, 0)..(job, first)).next_back().map_or(0, |(_, number)| number + 1);
+        let behind = (job, last)..=(job, u64::MAX);
+        let after = kept.live.range(behind).find(|(_, number)| *number > last).map_or(u64::MAX, |(_, number)| *number);
+        let mut stretches = Vec::new();
+        let mut from = before;
+        for number in kept.live.range((job, first)..=(job, last)).map(|(_, number)| *number).chain([after]) {
+            if from < number && stretches.len() < SWEEP_STRETCHES_MAX {
+                stretches.push((from, number));
+            }
+            from = number.saturating_add(1);
+        }
+        stretches
     }
 
     /// Remembers payloads to be deleted from disk.
@@ -166,18 +246,18 @@ impl Stored {
         Stored { job, number, chunks, encoded_bytes }
     }
 
-    /// Adds the deletion of all its rows to a batch.
-    pub(crate) fn delete(&self, durable: bool, batch: &mut store::Batch<'_>) {
+    /// Adds the deletion of all its rows.
+    pub(crate) fn delete(&self, durable: bool, writes: &mut store::Writes<'_>) {
         for chunk in 0..self.chunks {
-            batch.delete(Table::Payloads, &keys::chunk(self.job, self.number, chunk));
+            writes.delete(Table::Payloads, &keys::chunk(self.job, self.number, chunk));
         }
         if durable {
-            batch.delete(Table::Log, &keys::payload(self.job, self.number));
+            writes.delete(Table::Log, &keys::payload(self.job, self.number));
         }
     }
 
-    fn put_listing(&self, batch: &mut store::Batch<'_>) {
-        batch.put(Table::Log, &keys::payload(self.job, self.number), &keys::encode_stored(self.chunks, self.encoded_bytes));
+    fn put_listing(&self, writes: &mut store::Writes<'_>) {
+        writes.put(Table::Log, &keys::payload(self.job, self.number), &keys::encode_stored(self.chunks, self.encoded_bytes));
     }
 
     fn read(&self, store: &Store) -> Result<model::Batch, Error> {
@@ -219,45 +299,48 @@ impl Payload {
         self.store(&mut lock(&self.place))
     }
 
-    /// Adds its rows to the batch of its commit, unless they are on disk already. If the batch is written, the result goes
-    /// to [`Payload::is_stored`].
-    pub(crate) fn put(&self, batch: &mut store::Batch<'_>) -> Option<Stored> {
+    /// Adds its rows to its commit, unless they are on disk already. Once that is written, the result goes to
+    /// [`Payload::is_stored`].
+    pub(crate) fn put(&self, writes: &mut store::Writes<'_>) -> Option<Stored> {
         let place = lock(&self.place);
         let (Some((rows, _)), None) = (&place.memory, place.disk) else { return None };
         let mut encoded = Vec::with_capacity(self.bytes as usize + 64);
         rows.encode(&mut encoded);
         let stored = self.stored(&encoded);
         for (chunk, piece) in encoded.chunks(CHUNK_BYTES).enumerate() {
-            batch.put(Table::Payloads, &keys::chunk(self.job, self.number, chunk as u32), piece);
+            writes.put(Table::Payloads, &keys::chunk(self.mark.number, self.number, chunk as u32), piece);
         }
-        stored.put_listing(batch);
+        stored.put_listing(writes);
         Some(stored)
     }
 
-    /// Notes that a batch with its rows was written.
+    /// Notes that its rows were written.
     pub(crate) fn is_stored(&self, stored: Stored) {
         lock(&self.place).disk = Some(stored);
     }
 
     fn stored(&self, encoded: &[u8]) -> Stored {
         let chunks = encoded.len().div_ceil(CHUNK_BYTES) as u32;
-        Stored { job: self.job, number: self.number, chunks, encoded_bytes: encoded.len() as u64 }
+        Stored { job: self.mark.number, number: self.number, chunks, encoded_bytes: encoded.len() as u64 }
     }
 
     fn store(&self, place: &mut Place) -> Result<(), Error> {
         let (Some((rows, _)), None) = (&place.memory, place.disk) else { return Ok(()) };
+        if self.mark.is_gone() {
+            return Ok(());
+        }
         let store = &self.home.store;
         let mut encoded = Vec::with_capacity(self.bytes as usize + 64);
         rows.encode(&mut encoded);
         let stored = self.stored(&encoded);
-        let mut batch = store.batch();
+        let mut writes = store.writes();
         if store.durable() {
             // First, so that a process that dies between two chunks leaves something to clean up by.
-            stored.put_listing(&mut batch);
+            stored.put_listing(&mut writes);
         }
         for (chunk, piece) in encoded.chunks(CHUNK_BYTES).enumerate() {
-            batch.put(Table::Payloads, &keys::chunk(self.job, self.number, chunk as u32), piece);
-            store.write_ahead(std::mem::replace(&mut batch, store.batch()))?;
+            writes.put(Table::Payloads, &keys::chunk(self.mark.number, self.number, chunk as u32), piece);
+            store.write_ahead(std::mem::replace(&mut writes, store.writes()))?;
         }
         place.disk = Some(stored);
         Ok(())
@@ -290,14 +373,16 @@ impl Payload {
 impl Drop for Payload {
     fn drop(&mut self) {
         let place = std::mem::take(self.place.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if let Some((_, ticket)) = place.memory {
-            let mut kept = lock(&self.home.kept);
-            // Not there when it is being moved to disk at this moment.
-            if let Some((_, bytes)) = kept.order.remove(&ticket) {
-                kept.bytes -= bytes;
-            }
+        let mut kept = lock(&self.home.kept);
+        kept.live.remove(&(self.mark.number, self.number));
+        // Its ticket is gone already when it is being moved to disk at this moment.
+        if let Some((_, bytes)) = place.memory.and_then(|(_, ticket)| kept.order.remove(&ticket)) {
+            kept.bytes -= bytes;
         }
-        if let Some(stored) = place.disk {
+        drop(kept);
+        if let Some(stored) = place.disk
+            && !self.mark.is_gone()
+        {
             self.home.condemn([stored]);
         }
     }
@@ -305,7 +390,7 @@ impl Drop for Payload {
 
 impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "payload {} of {:?}, {} bytes", self.number, self.job, self.bytes)
+        write!(f, "payload {} of {:?}, {} bytes", self.number, self.mark.number, self.bytes)
     }
 }
 

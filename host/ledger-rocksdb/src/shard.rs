@@ -9,7 +9,7 @@ use model::ShardId;
 
 use crate::job::JobHandle;
 use crate::keys;
-use crate::payloads::{AHEAD_BYTES_MIN, Payload, StagedPayload, Stored};
+use crate::payloads::{AHEAD_BYTES_MIN, COMMIT_BYTES_MAX, Payload, StagedPayload, Stored};
 use crate::state::Cells;
 use crate::store::{self, Table};
 
@@ -44,22 +44,22 @@ impl ShardLedger for Shard {
         job.check_open().map_err(fatal)?;
         let writing = job.log.begin(self.shard, self.owner, commit)?;
         let entries = self.new_entries(commit)?;
-        let mut batch = process.store().batch();
-        self.put_state(&mut batch, &commit.state);
+        let mut writes = process.store().writes();
+        self.put_state(&mut writes, &commit.state);
         let mut stored = Vec::new();
         if process.store().durable() {
-            stored = self.put_log(&mut batch, commit, &writing, &entries);
+            stored = self.put_log(&mut writes, commit, &writing, &entries)?;
         }
-        let eager = !batch.is_empty();
-        let buried = process.payloads().bury(eager, &mut batch);
-        if !batch.is_empty() {
-            process.store().write_commit(batch).inspect_err(|_| process.payloads().condemn(buried))?;
+        let eager = !writes.is_empty();
+        let buried = process.payloads().bury(eager, &mut writes);
+        if !writes.is_empty() {
+            process.store().write_commit(writes).inspect_err(|_| process.payloads().condemn(buried.iter().copied()))?;
         }
         stored.into_iter().for_each(|(payload, stored)| payload.is_stored(stored));
         writing.publish(entries, &commit.reports);
-        if let Err(error) = process.payloads().relieve() {
-            // The commit stands; its payloads are in memory, over the budget, and the next commit tries again.
-            tracing::warn!(job = %job.id, shard = self.shard.0, %error, "payloads could not be moved to disk");
+        if let Err(error) = process.payloads().buried(&buried).and_then(|()| process.payloads().relieve()) {
+            // The commit stands; what could not be moved or freed is tried again after the next one.
+            tracing::warn!(job = %job.id, shard = self.shard.0, %error, "room for payloads could not be made");
         }
         Ok(())
     }
@@ -83,67 +83,74 @@ impl Shard {
         let elsewhere = || CommitError::Fatal("a payload was staged in another ledger or job".to_owned());
         if let Some(handle) = &staged.handle {
             let StagedPayload(payload) = handle.as_any().downcast_ref().ok_or_else(elsewhere)?;
-            let ours = payload.job == job.number && payload.is_in(process.payloads());
+            let ours = payload.mark.number == job.mark.number && payload.is_in(process.payloads());
             return if ours { Ok(payload.clone()) } else { Err(elsewhere()) };
         }
         let batch = staged.batch.clone().ok_or_else(elsewhere)?;
-        let payload = process.payloads().keep(job.number, batch);
+        let payload = process.payloads().keep(&job.mark, batch);
         job.notes_log();
         if process.store().durable() && staged.bytes >= AHEAD_BYTES_MIN {
-            payload.write_ahead().map_err(|error| CommitError::Retry(error.to_string()))?;
+            payload.write_ahead().map_err(retry)?;
         }
         Ok(payload)
     }
 
-    fn put_state(&self, batch: &mut store::Batch<'_>, writes: &[StateWrite]) {
-        if writes.is_empty() {
+    fn put_state(&self, writes: &mut store::Writes<'_>, state: &[StateWrite]) {
+        if state.is_empty() {
             return;
         }
         self.handle.job.notes_state();
-        for StateWrite { cell, value } in writes {
-            let key = keys::cell(self.handle.job.number, self.shard, cell);
+        for StateWrite { cell, value } in state {
+            let key = keys::cell(self.handle.job.mark.number, self.shard, cell);
             match value {
-                Some(value) => batch.put(Table::State, &key, value),
-                None => batch.delete(Table::State, &key),
+                Some(value) => writes.put(Table::State, &key, value),
+                None => writes.delete(Table::State, &key),
             }
         }
     }
 
-    /// Adds everything but state to the batch of a durable commit. Answers with the payloads that will be on disk by it.
+    /// Adds everything but state to a durable commit. Answers with the payloads that will be on disk by it.
     fn put_log(
         &self,
-        batch: &mut store::Batch<'_>,
+        writes: &mut store::Writes<'_>,
         commit: &Commit,
         writing: &Writing<'_, Arc<Payload>>,
         entries: &[NewEntry<Arc<Payload>>],
-    ) -> Vec<(Arc<Payload>, Stored)> {
-        let job = self.handle.job.number;
+    ) -> Result<Vec<(Arc<Payload>, Stored)>, CommitError> {
+        let job = self.handle.job.mark.number;
         self.handle.job.notes_log();
         for (position, left) in writing.remains() {
             let was_whole = writing.is_whole(*position);
             let row = keys::remaining(job, self.shard, *position);
             // A broadcast entry stays for the other shards, so that this shard has to remember that it is done with it.
             if left.is_empty() && position.partition == Partition::Own {
-                batch.delete(Table::Log, &keys::entry(job, self.shard, *position));
+                writes.delete(Table::Log, &keys::entry(job, self.shard, *position));
                 if !was_whole {
-                    batch.delete(Table::Log, &row);
+                    writes.delete(Table::Log, &row);
                 }
             } else {
-                batch.put(Table::Log, &row, &keys::encode_rows(left));
+                writes.put(Table::Log, &row, &keys::encode_rows(left));
             }
         }
         let mut stored = Vec::new();
         for NewEntry { to, header, payload } in entries {
             // An entry lies with its reader.
             let reader = if let Destination::Shard(shard) = to { *shard } else { self.shard };
-            batch.put(Table::Log, &keys::entry(job, reader, header.position), &keys::encode_entry(header, payload.number));
-            stored.extend(payload.put(batch).map(|stored| (payload.clone(), stored)));
+            writes.put(Table::Log, &keys::entry(job, reader, header.position), &keys::encode_entry(header, payload.number));
+            if writes.bytes() > COMMIT_BYTES_MAX {
+                payload.write_ahead().map_err(retry)?;
+            }
+            stored.extend(payload.put(writes).map(|stored| (payload.clone(), stored)));
         }
         for report in writing.latest_reports(&commit.reports) {
-            batch.put(Table::Log, &keys::report(job, report.shard, report.stage), &report.watermark.encode());
+            writes.put(Table::Log, &keys::report(job, report.shard, report.stage), &report.watermark.encode());
         }
-        stored
+        Ok(stored)
     }
+}
+
+fn retry(error: Error) -> CommitError {
+    CommitError::Retry(error.to_string())
 }
 
 fn fatal(error: Error) -> CommitError {

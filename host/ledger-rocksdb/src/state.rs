@@ -15,7 +15,7 @@ pub(crate) struct Cells {
 
 impl StateReader for Cells {
     fn get(&self, cell: &[u8]) -> Result<Option<Bytes>, Error> {
-        let key = keys::cell(self.handle.job.number, self.shard, cell);
+        let key = keys::cell(self.handle.job.mark.number, self.shard, cell);
         self.handle.process.store().get(Table::State, &key)
     }
 
@@ -24,7 +24,7 @@ impl StateReader for Cells {
         if from >= to || cells_max == 0 {
             return Ok(found);
         }
-        let number = self.handle.job.number;
+        let number = self.handle.job.mark.number;
         let (from, to) = (keys::cell(number, self.shard, from), keys::cell(number, self.shard, to));
         let mut bytes = 0;
         self.handle.process.store().scan(Table::State, &from, &to, |key, value| {

@@ -73,9 +73,9 @@ pub(crate) struct Store {
 }
 
 /// Changes that are written together.
-pub(crate) struct Batch<'a> {
+pub(crate) struct Writes<'a> {
     store: &'a Store,
-    writes: WriteBatch,
+    batch: WriteBatch,
 }
 
 impl Store {
@@ -86,7 +86,7 @@ impl Store {
         let descriptors = Table::ALL.map(|table| ColumnFamilyDescriptor::new(table.name(), tables(table)));
         let database = Database::open_cf_descriptors(&database_options(options), folder.database(), descriptors).map_err(|error| {
             match error.to_string() {
-                text if text.contains("lock") || text.contains("Lock") => {
+                text if text.contains("/LOCK") => {
                     Error::Storage(format!("data folder {} is in use by another process: {text}", folder.path().display()))
                 }
                 text => Error::Storage(format!("open data folder {}: {text}", folder.path().display())),
@@ -125,9 +125,9 @@ impl Store {
         };
         let row = u32::try_from(era).ok().filter(|era| *era < 1 << (64 - ERA_SHIFT));
         let row = row.ok_or_else(|| Error::Storage("the data folder was opened too often".to_owned()))?;
-        let mut batch = self.batch();
-        batch.put(Table::Meta, keys::ERA, &row.to_be_bytes());
-        self.write_synced(batch)?;
+        let mut writes = self.writes();
+        writes.put(Table::Meta, keys::ERA, &row.to_be_bytes());
+        self.write_synced(writes)?;
         self.next_number = AtomicU64::new(era << ERA_SHIFT);
         Ok(())
     }
@@ -142,23 +142,23 @@ impl Store {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn batch(&self) -> Batch<'_> {
-        Batch { store: self, writes: WriteBatch::default() }
+    pub(crate) fn writes(&self) -> Writes<'_> {
+        Writes { store: self, batch: WriteBatch::default() }
     }
 
     /// Writes a commit, synced by policy.
-    pub(crate) fn write_commit(&self, batch: Batch<'_>) -> Result<(), CommitError> {
-        self.database.write_opt(batch.writes, &self.commits).map_err(commit_error)
+    pub(crate) fn write_commit(&self, writes: Writes<'_>) -> Result<(), CommitError> {
+        self.database.write_opt(writes.batch, &self.commits).map_err(commit_error)
     }
 
     /// Writes what a later commit refers to. The sync of that commit covers it.
-    pub(crate) fn write_ahead(&self, batch: Batch<'_>) -> Result<(), Error> {
-        self.database.write_opt(batch.writes, &self.ahead).map_err(storage)
+    pub(crate) fn write_ahead(&self, writes: Writes<'_>) -> Result<(), Error> {
+        self.database.write_opt(writes.batch, &self.ahead).map_err(storage)
     }
 
     /// Writes what must be safe when this returns, whatever the policy.
-    pub(crate) fn write_synced(&self, batch: Batch<'_>) -> Result<(), Error> {
-        self.database.write_opt(batch.writes, &self.always_synced).map_err(storage)
+    pub(crate) fn write_synced(&self, writes: Writes<'_>) -> Result<(), Error> {
+        self.database.write_opt(writes.batch, &self.always_synced).map_err(storage)
     }
 
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Error> {
@@ -198,6 +198,16 @@ impl Store {
         rows.status().map_err(storage)
     }
 
+    /// Whether there is a row in `[from, to)`.
+    pub(crate) fn has_rows(&self, table: Table, from: &[u8], to: &[u8]) -> Result<bool, Error> {
+        let mut found = false;
+        self.scan(table, from, to, |_, _| {
+            found = true;
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
     /// Drops whole files of a range whose rows were deleted, so that their space is free at once.
     pub(crate) fn free_range(&self, table: Table, from: &[u8], to: &[u8]) -> Result<(), Error> {
         self.database.delete_file_in_range_cf(self.family(table), from, to).map_err(storage)
@@ -215,21 +225,26 @@ impl Store {
     }
 }
 
-impl Batch<'_> {
+impl Writes<'_> {
     pub(crate) fn put(&mut self, table: Table, key: &[u8], value: &[u8]) {
-        self.writes.put_cf(self.store.family(table), key, value);
+        self.batch.put_cf(self.store.family(table), key, value);
     }
 
     pub(crate) fn delete(&mut self, table: Table, key: &[u8]) {
-        self.writes.delete_cf(self.store.family(table), key);
+        self.batch.delete_cf(self.store.family(table), key);
     }
 
     pub(crate) fn delete_range(&mut self, table: Table, from: &[u8], to: &[u8]) {
-        self.writes.delete_range_cf(self.store.family(table), from, to);
+        self.batch.delete_range_cf(self.store.family(table), from, to);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.batch.is_empty()
+    }
+
+    /// Bytes of all changes so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.batch.size_in_bytes()
     }
 }
 
@@ -269,6 +284,8 @@ fn table_options(options: &Options) -> impl Fn(Table) -> rocksdb::Options {
             Table::Payloads => {
                 blocks.set_block_size(64 << 10);
                 family.set_write_buffer_size(buffer_bytes / 3);
+                // Whole files can be dropped only below level 0, and moving them there costs nothing.
+                family.set_level_zero_file_num_compaction_trigger(2);
             }
             Table::State => {
                 blocks.set_block_size(8 << 10);

@@ -11,6 +11,9 @@ checks![
     payloads_beyond_memory_are_kept,
 ];
 
+/// What may stay behind when payloads are freed: buffers and files that are not full yet.
+const SLACK_BYTES: u64 = 100 << 20;
+
 /// Bytes that do not compress.
 pub(super) fn noise(count: usize, seed: u64) -> Vec<u8> {
     let mut random = super::history::Random::new(seed);
@@ -58,13 +61,13 @@ fn held(adapter: &dyn Adapter, job: &dyn JobLedger) -> Option<u64> {
 fn a_staged_payload_is_freed_when_it_is_dropped(adapter: &mut dyn Adapter) {
     let job = create(adapter, 1);
     let Some(before) = held(adapter, &*job) else { return };
-    let staged: Vec<_> = (0..20).map(|seed| job.stage(large(5 << 20, seed)).expect("staged")).collect();
+    let staged: Vec<_> = (0..60).map(|seed| job.stage(large(5 << 20, seed)).expect("staged")).collect();
     let during = adapter.payload_bytes().expect("told before");
-    assert!(during >= before + (80 << 20), "{during} bytes are held with 100 MB staged");
+    assert!(during >= before + (250 << 20), "{during} bytes are held with 300 MB staged");
     let kept = staged[3].clone();
     drop(staged);
     let after = held(adapter, &*job).expect("told before");
-    assert!(after <= before + (25 << 20), "{after} bytes are held when all but one are dropped, {before} before");
+    assert!(after <= before + SLACK_BYTES, "{after} bytes are held when all but one are dropped, {before} before");
     let (mut owner, _) = recovered(&*job, 0);
     commit(&mut *owner, &one(0, kept));
     let header = entry_headers(&mut *owner, 1).remove(0);
@@ -75,13 +78,13 @@ fn a_consumed_payload_is_freed(adapter: &mut dyn Adapter) {
     let job = create(adapter, 1);
     let Some(before) = held(adapter, &*job) else { return };
     let (mut owner, _) = recovered(&*job, 0);
-    for round in 0..40 {
+    for round in 0..60 {
         commit(&mut *owner, &one(0, job.stage(large(5 << 20, round)).expect("staged")));
         let header = entry_headers(&mut *owner, 1).remove(0);
         commit(&mut *owner, &consume(header.position, &[0..2, 2..4]));
     }
     let after = held(adapter, &*job).expect("told before");
-    assert!(after <= before + (80 << 20), "{after} bytes are held after 200 MB were consumed, {before} before");
+    assert!(after <= before + SLACK_BYTES, "{after} bytes are held after 300 MB were consumed, {before} before");
 }
 
 fn one_payload_may_go_to_many_shards(adapter: &mut dyn Adapter) {
