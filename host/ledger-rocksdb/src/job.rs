@@ -34,7 +34,13 @@ impl Job {
     }
 
     /// A job as the process before left it. Payloads that no entry refers to are deleted.
-    pub(crate) fn load(store: &Store, payloads: &Arc<Payloads>, id: &JobId, number: JobNumber, shards: u32) -> Result<Self, Error> {
+    pub(crate) fn load(
+        store: &Store,
+        payloads: &Arc<Payloads>,
+        id: &JobId,
+        number: JobNumber,
+        shards: u32,
+    ) -> Result<Self, Error> {
         let job = Job::new(id.clone(), number, shards);
         job.wrote_state.store(true, Ordering::Relaxed);
         job.wrote_log.store(true, Ordering::Relaxed);

@@ -13,14 +13,14 @@
 //! is visible to other shards when its batch is written. A temporary ledger writes payloads only beyond the memory budget
 //! and headers never; a durable one writes both in the commit and keeps the payloads in memory as far as the budget goes.
 
-mod options;
 mod folder;
-mod keys;
-mod store;
-mod payloads;
 mod job;
+mod keys;
+mod options;
+mod payloads;
 mod shard;
 mod state;
+mod store;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -13,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use ledger::{CommitError, Error};
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, DBWithThreadMode, ErrorKind,
-    LogLevel, ReadOptions, SingleThreaded, WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, DBWithThreadMode,
+    ErrorKind, LogLevel, ReadOptions, SingleThreaded, WriteBatch, WriteOptions,
 };
 
 use crate::folder::Folder;
@@ -84,14 +84,14 @@ impl Store {
         let durable = matches!(options.location, Location::Durable(_));
         let tables = table_options(options);
         let descriptors = Table::ALL.map(|table| ColumnFamilyDescriptor::new(table.name(), tables(table)));
-        let database = Database::open_cf_descriptors(&database_options(options), folder.database(), descriptors).map_err(|error| {
-            match error.to_string() {
+        let database = Database::open_cf_descriptors(&database_options(options), folder.database(), descriptors).map_err(
+            |error| match error.to_string() {
                 text if text.contains("/LOCK") => {
                     Error::Storage(format!("data folder {} is in use by another process: {text}", folder.path().display()))
                 }
                 text => Error::Storage(format!("open data folder {}: {text}", folder.path().display())),
-            }
-        })?;
+            },
+        )?;
         let database = Arc::new(database);
         let syncing = match options.sync {
             Sync::Interval(interval_ms) if durable => Some(Syncing::start(database.clone(), interval_ms)?),

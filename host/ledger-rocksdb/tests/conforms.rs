@@ -190,7 +190,12 @@ fn a_log_cut_anywhere_is_a_prefix_of_commits() {
         let staged = if number % 2 == 0 { job.stage(rows(&value, 3)).unwrap() } else { Staged::in_memory(rows(&value, 3)) };
         let write = StateWrite { cell: Bytes::from_static(b"n"), value: Some(Bytes::from(number.to_string())) };
         let consumed = position.map(|position| Consumed { position, rows: std::iter::once(0..3).collect() });
-        let commit = Commit { appends: vec![append(staged)], state: vec![write], consumed: consumed.into_iter().collect(), ..Commit::default() };
+        let commit = Commit {
+            appends: vec![append(staged)],
+            state: vec![write],
+            consumed: consumed.into_iter().collect(),
+            ..Commit::default()
+        };
         shard.commit(&commit).unwrap();
         let Arrival::Entry(header) = shard.poll(1).unwrap().remove(0) else { panic!("expected an entry") };
         position = Some(header.position);

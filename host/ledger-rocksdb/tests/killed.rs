@@ -62,8 +62,7 @@ fn parent() {
     for round in 0..ROUNDS {
         let policy = ["commit", "interval", "off"][below(3) as usize];
         let executable = std::env::current_exe().unwrap();
-        let mut child =
-            Command::new(executable).arg("child").arg(&data).arg(policy).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new(executable).arg("child").arg(&data).arg(policy).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(said.next().unwrap().unwrap(), "open");
         std::thread::sleep(Duration::from_millis(below(400)));

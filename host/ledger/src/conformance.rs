@@ -9,12 +9,12 @@
 //!  payloads.rs  large, staged, shared              history.rs  random histories against a naive model
 //! ```
 
+mod history;
+mod jobs;
 mod log;
-mod state;
 mod owners;
 mod payloads;
-mod jobs;
-mod history;
+mod state;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -12,10 +12,10 @@
 //! A shard's ledger has one owner. Opening it again fences the earlier owner: that one's next commit answers
 //! [`CommitError::Fenced`] and changes nothing.
 
+pub mod conformance;
 pub mod contract;
-pub mod rows;
 pub mod log;
 pub mod memory;
-pub mod conformance;
+pub mod rows;
 
 pub use contract::*;

@@ -139,7 +139,8 @@ impl<P: Clone> Log<P> {
         inbox.listening = true;
         this.arrived.store(false, Ordering::Release);
         let entries = inbox.entries.values().map(|(header, _)| header.clone()).collect();
-        let report = |(&(stage, shard), &watermark): (&(StageId, ShardId), &Timestamp)| WatermarkReport { stage, shard, watermark };
+        let report =
+            |(&(stage, shard), &watermark): (&(StageId, ShardId), &Timestamp)| WatermarkReport { stage, shard, watermark };
         Ok(Recovered { entries, reports: inbox.reports.iter().map(report).collect() })
     }
 

@@ -217,7 +217,9 @@ impl History {
             SHARDS => Destination::Broadcast,
             shard => Destination::Shard(ShardId(shard)),
         };
-        for reader in (0..SHARDS).filter(|reader| matches!(to, Destination::Broadcast) || to == Destination::Shard(ShardId(*reader))) {
+        for reader in
+            (0..SHARDS).filter(|reader| matches!(to, Destination::Broadcast) || to == Destination::Shard(ShardId(*reader)))
+        {
             let model = self.model.shards.entry(reader).or_default();
             model.expected.entry(shard).or_default().push(words[0].clone());
             model.entries.insert(words[0].clone(), (words.clone(), (0..rows as u32).collect()));

@@ -2,7 +2,12 @@
 
 use super::*;
 
-checks![jobs_are_registered_described_and_removed, jobs_do_not_see_each_other, a_purged_job_is_empty, what_is_not_there_is_missing];
+checks![
+    jobs_are_registered_described_and_removed,
+    jobs_do_not_see_each_other,
+    a_purged_job_is_empty,
+    what_is_not_there_is_missing
+];
 
 fn record(job: &str, shards: u32, description: &str) -> JobRecord {
     JobRecord { job: JobId::from(job), shards, description: bytes(description) }
@@ -35,7 +40,8 @@ fn jobs_do_not_see_each_other(adapter: &mut dyn Adapter) {
         for name in present {
             let job = adapter.ledger().open(&JobId::from(name)).expect("opened");
             let (owner, found) = recovered(&*job, 1);
-            let texts: Vec<_> = found.entries.iter().map(|header| words(&owner.fetch(header.position).expect("fetched"))).collect();
+            let texts: Vec<_> =
+                found.entries.iter().map(|header| words(&owner.fetch(header.position).expect("fetched"))).collect();
             assert_eq!(texts, [format!("{name}-own"), format!("{name}-all")]);
             assert_eq!(found.reports.len(), 1);
             check_state(&*owner, &format!("job={name}"));

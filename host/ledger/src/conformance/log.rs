@@ -104,7 +104,8 @@ fn reports_reach_every_shard(adapter: &mut dyn Adapter) {
     }
     for shard in 0..3 {
         let reports = recovered(&*job, shard).1.reports;
-        let mut found: Vec<_> = reports.iter().map(|report| (report.stage.0, report.shard.0, report.watermark.millis())).collect();
+        let mut found: Vec<_> =
+            reports.iter().map(|report| (report.stage.0, report.shard.0, report.watermark.millis())).collect();
         found.sort();
         assert_eq!(found, [(1, 1, 5), (2, 1, 7)]);
     }

@@ -15,9 +15,10 @@ checks![
 fn cells_sort_by_their_bytes(adapter: &mut dyn Adapter) {
     let job = create(adapter, 1);
     let (mut owner, _) = recovered(&*job, 0);
-    let names: Vec<Bytes> = [&b""[..], b"\0", b"\0\0", b"\0\x01", b"a", b"a\0", b"aa", b"b", b"\x7f", b"\x80", b"\xff", b"\xff\xff"]
-        .map(Bytes::from_static)
-        .to_vec();
+    let names: Vec<Bytes> =
+        [&b""[..], b"\0", b"\0\0", b"\0\x01", b"a", b"a\0", b"aa", b"b", b"\x7f", b"\x80", b"\xff", b"\xff\xff"]
+            .map(Bytes::from_static)
+            .to_vec();
     for name in names.iter().rev() {
         let write = StateWrite { cell: name.clone(), value: Some(name.clone()) };
         commit(&mut *owner, &Commit { state: vec![write], ..Commit::default() });
@@ -43,7 +44,9 @@ fn scans_are_bounded_and_go_on(adapter: &mut dyn Adapter) {
     let all: Vec<_> = (0..100).map(|number| format!("{number:03}={}", "x".repeat(97))).collect();
     commit(&mut *owner, &cells(&all.iter().map(String::as_str).collect::<Vec<_>>()));
     let state = owner.state();
-    for (cells_max, bytes_max, expected) in [(1, usize::MAX, 1..2), (7, usize::MAX, 7..8), (usize::MAX, 1_000, 9..13), (5, 0, 1..2)] {
+    for (cells_max, bytes_max, expected) in
+        [(1, usize::MAX, 1..2), (7, usize::MAX, 7..8), (usize::MAX, 1_000, 9..13), (5, 0, 1..2)]
+    {
         let mut found: Vec<(Bytes, Bytes)> = Vec::new();
         loop {
             // The least cell behind the last one is that one with a zero byte.
