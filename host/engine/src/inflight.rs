@@ -136,22 +136,29 @@ mod tests {
     use super::*;
     use crate::pending::Position;
 
-    fn entries(rows: &[&[Range<u32>]]) -> Vec<EntryRows> {
-        let position = |offset| Position { broadcast: false, offset };
-        rows.iter().zip(0..).filter(|(rows, _)| !rows.is_empty()).map(|(rows, at)| EntryRows { position: position(at), rows: rows.to_vec() }).collect()
+    fn ranges<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> Vec<Range<T>> {
+        let bounds = text.split_whitespace().map(|range| range.split_once("..").unwrap());
+        bounds.map(|(start, end)| start.parse().unwrap()..end.parse().unwrap()).collect()
     }
 
-    fn check(input: &[&[Range<u32>]], unprocessed: &[Range<usize>], consumed: &[&[Range<u32>]], left: &[&[Range<u32>]]) {
-        let finished = divide(&entries(input), unprocessed);
+    /// Rows of entries 0, 1 and so on, separated by bars.
+    fn entries(text: &str) -> Vec<EntryRows> {
+        let position = |offset| Position { broadcast: false, offset };
+        let entry = |(offset, text)| EntryRows { position: position(offset), rows: ranges(text) };
+        (0..).zip(text.split('|')).map(entry).filter(|entry| !entry.rows.is_empty()).collect()
+    }
+
+    fn check(input: &str, unprocessed: &str, consumed: &str, left: &str) {
+        let finished = divide(&entries(input), &ranges(unprocessed));
         assert_eq!(finished, Finished { consumed: entries(consumed), unprocessed: entries(left) });
     }
 
     #[test]
     fn ranges_of_a_bundle_are_mapped_to_its_entries() {
-        check(&[&[0..3], &[4..6, 8..9]], &[], &[&[0..3], &[4..6, 8..9]], &[]);
-        check(&[&[0..3], &[4..6, 8..9]], &[0..6], &[], &[&[0..3], &[4..6, 8..9]]);
-        check(&[&[0..3], &[4..6, 8..9]], &[2..4], &[&[0..2], &[5..6, 8..9]], &[&[2..3], &[4..5]]);
-        check(&[&[0..3], &[4..6, 8..9]], &[0..1, 2..3, 5..6], &[&[1..2], &[4..6]], &[&[0..1, 2..3], &[8..9]]);
-        check(&[&[0..3]], &[0..1, 1..2], &[&[2..3]], &[&[0..1, 1..2]]);
+        check("0..3 | 4..6 8..9", "", "0..3 | 4..6 8..9", "");
+        check("0..3 | 4..6 8..9", "0..6", "", "0..3 | 4..6 8..9");
+        check("0..3 | 4..6 8..9", "2..4", "0..2 | 5..6 8..9", "2..3 | 4..5");
+        check("0..3 | 4..6 8..9", "0..1 2..3 5..6", "1..2 | 4..6", "0..1 2..3 | 8..9");
+        check("0..3", "0..1 1..2", "2..3", "0..1 1..2");
     }
 }

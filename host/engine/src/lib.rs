@@ -9,20 +9,23 @@
 //!   committed, failed       ──▶ │ engine │ ──▶ reports: watermarks that moved
 //!   group(rows, state)      ──▶ └────────┘ ──▶ panes, state writes
 //! ```
+//!
+//! Read `engine`, the face, first. Below it: `pending` (entries until their rows are consumed), `gate` (side inputs),
+//! `watermark`, `schedule` and `policy` (which stage, how much), `inflight` (bundles until they are durable), `grouping`
+//! (panes) and `stuck` (what holds what).
 
 pub mod topology;
 pub mod state;
-pub mod policy;
 pub mod engine;
-pub mod inflight;
 pub mod pending;
-pub mod stuck;
-pub mod grouping;
-
-mod gate;
 mod rows;
-mod schedule;
+mod gate;
 mod watermark;
+mod schedule;
+pub mod policy;
+pub mod inflight;
+pub mod grouping;
+pub mod stuck;
 
 pub use engine::Engine;
 pub use grouping::Error;

@@ -1,5 +1,7 @@
 //! Tests of the engine through its face: scripts as data, its caller's rules, and random jobs against a naive model.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 mod script;
 mod setting;
 mod play;
