@@ -2,7 +2,61 @@
 //!
 //! Pure: a pipeline and capabilities in, a plan or a list of problems out. No files, no clock, no engine.
 //! [`explain`](Plan::explain) prints a plan as stable text, which is also how plans are tested.
+//!
+//! ```text
+//! Pipeline ── lower ──> Graph ── facts ──> settled ── flow ──> wire coders, feeds ── fuse ──> drafts ── cut ──> Plan
+//!        composites, SDF,      environments,     Flatten and Reshuffle     stages           inputs, sinks,
+//!        combines, reads       keys, refusals    looked through            in the making    descriptors
+//! ```
 
+mod capabilities;
+mod problems;
+mod coders;
+mod wire;
+mod environments;
+mod windowing;
+mod requirements;
+mod graph;
+mod lower;
+mod facts;
+mod flow;
+mod fuse;
+mod cut;
+mod descriptor;
+mod explain;
 pub mod plan;
 
+pub use capabilities::Capabilities;
 pub use plan::*;
+pub use problems::{PROBLEMS_MAX, Problem, Problems};
+use proto::pipeline::Pipeline;
+
+/// Cuts a pipeline into stages, or says everything that speaks against running it here.
+pub fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<Plan, Problems> {
+    let components = pipeline.components.clone().unwrap_or_default();
+    let mut lowering = lower::Lowering::new(&components, capabilities);
+    requirements::check(&pipeline.requirements, &mut lowering.problems);
+    lowering.lower(pipeline);
+    lowering.graph.sort(&mut lowering.problems);
+    let nearest = lowering.settle();
+    lowering.problems.check()?;
+
+    let flow = lowering.flow(&nearest);
+    lowering.problems.check()?;
+    let flow = match flow {
+        Ok(flow) => flow,
+        Err(fault) => {
+            lowering.problems.of_pipeline(fault.to_string(), "use simpler types");
+            return Err(lowering.problems);
+        }
+    };
+    lowering.graph.sort(&mut lowering.problems);
+    let drafts = lowering.fuse(&flow);
+    match lowering.cut(&flow, drafts) {
+        Ok(stages) => Ok(Plan { stages, environments: lowering.environments.into_list(), origins: lowering.origins }),
+        Err(fault) => {
+            lowering.problems.of_pipeline(format!("planning failed: {fault}"), "this is a bug, please report the pipeline");
+            Err(lowering.problems)
+        }
+    }
+}

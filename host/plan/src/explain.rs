@@ -1,0 +1,191 @@
+//! A plan as stable, readable text.
+
+use std::fmt::{self, Write};
+
+use model::windowing::{Accumulation, Merging, Trigger, WindowFn, WindowingStrategy};
+use model::{Coder, Duration, WindowCoder};
+
+use crate::plan::*;
+
+impl Plan {
+    /// The plan as text, a stage at a time, by the user's names.
+    pub fn explain(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text).expect("writing to a string cannot fail");
+        text
+    }
+
+    fn write(&self, out: &mut String) -> fmt::Result {
+        for (index, environment) in self.environments.iter().enumerate() {
+            writeln!(out, "environment {index}: {} \"{}\"", environment.urn, environment.id)?;
+        }
+        for stage in &self.stages {
+            writeln!(out)?;
+            self.write_stage(stage, out)?;
+        }
+        Ok(())
+    }
+
+    fn write_stage(&self, stage: &Stage, out: &mut String) -> fmt::Result {
+        writeln!(out, "stage {} \"{}\"", stage.id.0, stage.name)?;
+        writeln!(out, "  {}: {}, {}", head(&stage.head), coder(&stage.input_coder), windows(stage.input_windows))?;
+        for (index, input) in stage.inputs.iter().enumerate() {
+            match input {
+                Input::Impulse => writeln!(out, "  input {index}: impulse")?,
+                Input::Stage { stage, local } => {
+                    writeln!(out, "  input {index}: stage {}{}", stage.0, if *local { ", local" } else { "" })?;
+                }
+            }
+        }
+        for side in &stage.side_inputs {
+            self.write_side_input(side, out)?;
+        }
+        if let Some(body) = &stage.body {
+            self.write_body(body, out)?;
+        }
+        for (index, sink) in stage.sinks.iter().enumerate() {
+            let readers: Vec<String> = sink.readers.iter().map(reader).collect();
+            let (coder, windows) = (coder(&sink.coder), windows(sink.windows));
+            writeln!(out, "  sink {index} \"{}\": {coder}, {windows} -> {}", sink.collection, readers.join("; "))?;
+        }
+        Ok(())
+    }
+
+    fn write_side_input(&self, side: &SideInput, out: &mut String) -> fmt::Result {
+        let from: Vec<String> = side.producers.iter().map(|(stage, sink)| format!("stage {} sink {sink}", stage.0)).collect();
+        let pattern = side.access_pattern.trim_start_matches("beam:side_input:").trim_end_matches(":v1");
+        let mapping = match &side.mapping {
+            WindowMapping::ToGlobal => "global window".to_owned(),
+            WindowMapping::ByEnd => format!("window by end in {}", strategy(&side.windowing)),
+            WindowMapping::Custom(_) => format!("window known to the SDK in {}", strategy(&side.windowing)),
+        };
+        let (tag, transform, coder) = (&side.tag, &side.transform, coder(&side.coder));
+        let from = if from.is_empty() { "nothing".to_owned() } else { from.join(", ") };
+        writeln!(out, "  side input \"{tag}\" of {transform}: {pattern} of {coder} from {from}, {mapping}")
+    }
+
+    fn write_body(&self, body: &Body, out: &mut String) -> fmt::Result {
+        writeln!(out, "  body in environment {}: {}", body.environment.0, coder(&body.source_coder))?;
+        for transform in &body.transforms {
+            let urn = transform.urn.trim_start_matches("beam:transform:").trim_end_matches(":v1");
+            let outputs: Vec<&str> = transform.outputs.iter().map(|(_, collection)| collection.as_str()).collect();
+            let elsewhere = match transform.environment == body.environment {
+                true => String::new(),
+                false => format!(" in environment {}", transform.environment.0),
+            };
+            let outputs = if outputs.is_empty() { "nothing".to_owned() } else { outputs.join(", ") };
+            writeln!(out, "    \"{}\" {urn}{elsewhere}: {} -> {outputs}", transform.name, transform.input)?;
+        }
+        for family in &body.timer_families {
+            let time = if family.event_time { "event" } else { "processing" };
+            let (key, windows) = (coder(&family.key_coder), windows(family.window_coder));
+            writeln!(out, "    timers \"{}\" of {}: {time} time, {key}, {windows}", family.family, family.transform)?;
+        }
+        Ok(())
+    }
+}
+
+fn reader(reader: &Reader) -> String {
+    match reader {
+        Reader::Side => "side inputs".to_owned(),
+        Reader::Main { stage, input, routing } => {
+            let routing = match routing {
+                Routing::Local => "local",
+                Routing::ByKey => "by key",
+                Routing::RoundRobin => "round robin",
+            };
+            format!("stage {} input {input}, {routing}", stage.0)
+        }
+    }
+}
+
+fn head(head: &Head) -> String {
+    match head {
+        Head::Plain => "plain".to_owned(),
+        Head::Grouping(windowing) => format!("grouping in {}", strategy(windowing)),
+        Head::Restrictions { unbounded: false } => "restrictions".to_owned(),
+        Head::Restrictions { unbounded: true } => "unbounded restrictions".to_owned(),
+    }
+}
+
+fn windows(coder: WindowCoder) -> &'static str {
+    match coder {
+        WindowCoder::Global => "global windows",
+        WindowCoder::Interval => "interval windows",
+        WindowCoder::Custom => "custom windows",
+    }
+}
+
+fn strategy(windowing: &WindowingStrategy) -> String {
+    let mut text = match &windowing.window_fn {
+        WindowFn::Global => "global window".to_owned(),
+        WindowFn::Fixed { size, offset: Duration(0) } => format!("fixed({} ms)", size.0),
+        WindowFn::Fixed { size, offset } => format!("fixed({} ms from {} ms)", size.0, offset.0),
+        WindowFn::Sliding { size, period, .. } => format!("sliding({} ms every {} ms)", size.0, period.0),
+        WindowFn::Sessions { gap } => format!("sessions({} ms)", gap.0),
+        WindowFn::Custom { urn, .. } => format!("custom({urn})"),
+    };
+    match windowing.merging {
+        Merging::NonMerging => {}
+        Merging::NeedsMerge => text.push_str(", merging"),
+        Merging::AlreadyMerged => text.push_str(", merged before"),
+    }
+    if windowing.trigger != Trigger::Default {
+        text.push_str(&format!(", {}", trigger(&windowing.trigger)));
+    }
+    if windowing.accumulation == Accumulation::Accumulating {
+        text.push_str(", accumulating");
+    }
+    if windowing.allowed_lateness != Duration(0) {
+        text.push_str(&format!(", {} ms late", windowing.allowed_lateness.0));
+    }
+    text
+}
+
+fn trigger(of: &Trigger) -> String {
+    let all = |parts: &[Trigger]| parts.iter().map(trigger).collect::<Vec<_>>().join(", ");
+    let optional = |name: &str, part: &Option<Box<Trigger>>| match part {
+        Some(part) => format!(", {name} {}", trigger(part)),
+        None => String::new(),
+    };
+    match of {
+        Trigger::Default => "default".into(),
+        Trigger::Always => "always".into(),
+        Trigger::Never => "never".into(),
+        Trigger::ElementCount(count) => format!("count({count})"),
+        Trigger::AfterEndOfWindow { early, late } => {
+            format!("end of window{}{}", optional("early", early), optional("late", late))
+        }
+        Trigger::AfterProcessingTime(steps) => format!("processing time({} steps)", steps.len()),
+        Trigger::AfterSynchronizedProcessingTime => "synchronized processing time".into(),
+        Trigger::AfterAll(parts) => format!("all({})", all(parts)),
+        Trigger::AfterAny(parts) => format!("any({})", all(parts)),
+        Trigger::AfterEach(parts) => format!("each({})", all(parts)),
+        Trigger::OrFinally(main, until) => format!("{} until {}", trigger(main), trigger(until)),
+        Trigger::Repeat(part) => format!("repeat({})", trigger(part)),
+    }
+}
+
+fn coder(of: &Coder) -> String {
+    match of {
+        Coder::Bytes => "bytes".into(),
+        Coder::StringUtf8 => "string".into(),
+        Coder::Bool => "bool".into(),
+        Coder::VarInt => "varint".into(),
+        Coder::Double => "double".into(),
+        Coder::Kv(key, value) => format!("kv({}, {})", coder(key), coder(value)),
+        Coder::Iterable(element) => format!("iterable({})", coder(element)),
+        Coder::StateBackedIterable(element) => format!("paged iterable({})", coder(element)),
+        Coder::LengthPrefix(Some(inside)) => format!("sized({})", coder(inside)),
+        Coder::LengthPrefix(None) => "sized".into(),
+        Coder::Nullable(value) => format!("nullable({})", coder(value)),
+        Coder::GlobalWindow => "global window".into(),
+        Coder::IntervalWindow => "interval window".into(),
+        Coder::CustomWindow(window) => format!("custom window({})", coder(window)),
+        Coder::WindowedValue(value, window) => format!("windowed({}, {})", coder(value), coder(window)),
+        Coder::ParamWindowedValue(value, window, _) => format!("in one window({}, {})", coder(value), coder(window)),
+        Coder::Timer(key, window) => format!("timer({}, {})", coder(key), coder(window)),
+        Coder::ShardedKey(key) => format!("sharded({})", coder(key)),
+        Coder::Row(_) => "row".into(),
+    }
+}
