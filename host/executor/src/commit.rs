@@ -11,7 +11,18 @@ use crate::job::Failure;
 use crate::overlay::CellSpace;
 use crate::running::Finished;
 
-/// Adds a finished bundle's effects to `commit`. Returns how many rows it consumed.
+/// Rows of a bundle, for the counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Consumed.
+    pub rows_in: u64,
+    /// Produced, once per reader.
+    pub rows_out: u64,
+    /// Bytes produced, once per reader.
+    pub bytes_out: u64,
+}
+
+/// Adds a finished bundle's effects to `commit`.
 pub fn add(
     commit: &mut Commit,
     finished: &mut Finished,
@@ -20,19 +31,23 @@ pub fn add(
     engine: &mut Engine,
     ledger: &dyn JobLedger,
     now_ms: i64,
-) -> Result<u64, Failure> {
+) -> Result<Counts, Failure> {
     let outcome = &mut finished.outcome;
     let consumed = engine.finish(finished.bundle, &outcome.unprocessed);
-    let rows = consumed.iter().flat_map(|entry| &entry.rows).map(|rows| u64::from(rows.end - rows.start)).sum();
+    let rows_in = consumed.iter().flat_map(|entry| &entry.rows).map(|rows| u64::from(rows.end - rows.start)).sum();
+    let mut counts = Counts { rows_in, ..Counts::default() };
     commit.consumed.extend(consumed.into_iter().map(consumption));
     for output in outcome.outputs.drain(..) {
-        commit.appends.push(append_output(output, finished.stage)?);
+        let append = append_output(output, finished.stage)?;
+        counts.rows_out += u64::from(append.payload.rows);
+        counts.bytes_out += append.payload.bytes;
+        commit.appends.push(append);
     }
     for residual in outcome.residuals.drain(..) {
         commit.appends.push(append_residual(residual, spec, shard, ledger, now_ms)?);
     }
     commit.state.append(&mut finished.writes);
-    Ok(rows)
+    Ok(counts)
 }
 
 /// The cell that keeps a stage's committed metrics.

@@ -44,8 +44,8 @@ pub struct JobSpec {
 
 /// Told once how the job ended.
 pub trait Observer: Send + Sync {
-    /// All shards have stopped. Called from a thread of the job.
-    fn ended(&self, result: Result<(), Failure>);
+    /// All shards have stopped; `shared` holds the last figures. Called from a thread of the job.
+    fn ended(&self, shared: &Shared, result: Result<(), Failure>);
 }
 
 /// Why a job did not succeed.
@@ -71,6 +71,9 @@ pub enum Failure {
     /// As asked.
     #[error("cancelled")]
     Cancelled,
+    /// As asked: what is committed waits for a later run.
+    #[error("suspended")]
+    Suspended,
 }
 
 impl Failure {
@@ -129,6 +132,11 @@ impl Shared {
         (Arc::new(shared), receivers)
     }
 
+    /// What runs.
+    pub fn plan(&self) -> &Plan {
+        &self.spec.plan
+    }
+
     pub(crate) fn sender(&self, shard: ShardId) -> Sender<Event> {
         self.senders[shard.0 as usize].clone()
     }
@@ -182,7 +190,7 @@ impl Job {
                     watched.stop(Failure::internal("a shard's thread ended without a result"));
                 }
             }
-            observer.ended(watched.result());
+            observer.ended(&watched, watched.result());
         })?;
         Ok(Job { shared })
     }
@@ -190,6 +198,11 @@ impl Job {
     /// Stops the job; it ends within seconds even when a worker does not answer.
     pub fn cancel(&self) {
         self.shared.stop(Failure::Cancelled);
+    }
+
+    /// Stops the job so that another run can go on from what is committed.
+    pub fn suspend(&self) {
+        self.shared.stop(Failure::Suspended);
     }
 
     /// Metrics, counters, statuses.

@@ -21,7 +21,7 @@ use plan::{Head, Input};
 use worker::outputs::OutputOptions;
 use worker::{Bundle, Outcome, Outputs, Slot};
 
-use crate::commit;
+use crate::commit::{self, Counts};
 use crate::job::{Failure, Shared};
 use crate::overlay::{CellSpace, Overlay};
 use crate::running::{Finished, Running};
@@ -81,7 +81,7 @@ pub struct Shard {
 /// A commit that has not succeeded yet.
 struct PendingCommit {
     commit: Commit,
-    bundles: Vec<(Finished, u64)>,
+    bundles: Vec<(Finished, Counts)>,
     tries: u32,
     not_before_ms: i64,
 }
@@ -432,8 +432,8 @@ impl Shard {
         for mut finished in std::mem::take(&mut self.finished) {
             let spec = &self.shared.stages[finished.stage.0 as usize];
             let ledger = &*self.shared.spec.ledger;
-            let rows = commit::add(&mut commit, &mut finished, spec, self.id, &mut self.engine, ledger, now_ms)?;
-            bundles.push((finished, rows));
+            let counts = commit::add(&mut commit, &mut finished, spec, self.id, &mut self.engine, ledger, now_ms)?;
+            bundles.push((finished, counts));
         }
         self.add_metrics(&mut commit, &bundles);
         commit.reports = std::mem::take(&mut self.reports);
@@ -444,7 +444,7 @@ impl Shard {
     }
 
     /// Adds each concerned stage's committed metrics as they will be.
-    fn add_metrics(&self, commit: &mut Commit, bundles: &[(Finished, u64)]) {
+    fn add_metrics(&self, commit: &mut Commit, bundles: &[(Finished, Counts)]) {
         let mut stages: BTreeMap<StageId, Vec<_>> = BTreeMap::new();
         for (finished, _) in bundles.iter().filter(|(finished, _)| !finished.outcome.metrics.is_empty()) {
             stages.entry(finished.stage).or_default().extend(finished.outcome.metrics.iter().cloned());
@@ -456,15 +456,17 @@ impl Shard {
         }
     }
 
-    fn committed(&mut self, bundles: Vec<(Finished, u64)>) -> Result<(), Failure> {
+    fn committed(&mut self, bundles: Vec<(Finished, Counts)>) -> Result<(), Failure> {
         self.shared.quiescence.committed();
         self.shared.progress.commits.fetch_add(1, Ordering::Relaxed);
         self.intake()?;
-        for (finished, rows) in bundles {
+        for (finished, counts) in bundles {
             self.engine.committed(finished.bundle);
             self.shared.metrics.commit(self.id, finished.stage, finished.bundle, &finished.outcome.metrics);
             let counters = self.shared.progress.stage(finished.stage);
-            counters.rows_in.fetch_add(rows, Ordering::Relaxed);
+            counters.rows_in.fetch_add(counts.rows_in, Ordering::Relaxed);
+            counters.rows_out.fetch_add(counts.rows_out, Ordering::Relaxed);
+            counters.bytes_out.fetch_add(counts.bytes_out, Ordering::Relaxed);
             counters.bundles.fetch_add(1, Ordering::Relaxed);
             if finished.outcome.finalize
                 && let Some(slot) = self.slots.get_mut(&finished.stage)
