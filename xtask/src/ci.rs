@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use crate::steps::{cargo, run};
 
 /// The gate.
-pub fn run_all() -> Result<()> {
+pub(crate) fn run_all() -> Result<()> {
     crate::tidy::run()?;
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     crate::codegen::run(&crate::codegen::Options { check: true })?;

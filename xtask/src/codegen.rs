@@ -1,4 +1,5 @@
-//! `cargo xtask codegen`: Rust code for Beam's messages and services, from `proto/beam` into `proto/src/generated`.
+//! `cargo xtask codegen`: Rust code for Beam's messages and our own, from `proto/beam` and `proto/purlin` into
+//! `proto/src/generated`.
 //!
 //! Generated code is committed, so that building the workspace needs neither this task nor a Protocol Buffers
 //! compiler. `--check` writes nothing and fails when what is committed is not what would be generated.
@@ -14,7 +15,7 @@ use anyhow::{Context, bail};
 pub(crate) struct Options {
     /// Fail when the committed code is stale instead of writing it.
     #[arg(long)]
-    check: bool,
+    pub(crate) check: bool,
 }
 
 /// Generates or checks the code.
@@ -38,12 +39,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compiles every file under `proto/beam`; returns file name to Rust text.
+/// Compiles every file under `proto/beam` and `proto/purlin`; returns file name to Rust text.
 fn generate(proto: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let mut sources = Vec::new();
     find_sources(&proto.join("beam"), &mut sources)?;
+    find_sources(&proto.join("purlin"), &mut sources)?;
     sources.sort();
-    let descriptors = protox::compile(&sources, [proto]).context("compile proto/beam")?;
+    let descriptors = protox::compile(&sources, [proto]).context("compile the .proto files")?;
     let output = tempfile::tempdir().context("create a directory for the output")?;
     tonic_prost_build::configure()
         // Data and state payloads are slices of the received message, never copies.

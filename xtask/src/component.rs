@@ -10,12 +10,12 @@ use crate::steps::{cargo, run, step, target};
 const EXAMPLES: &[&str] = &["wordcount"];
 
 /// Where built components lie, `NAME.wasm`.
-pub fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     target().join("wasm32-unknown-unknown/guest")
 }
 
 /// Builds them all.
-pub fn build_all() -> Result<()> {
+pub(crate) fn build_all() -> Result<()> {
     step("components", || {
         for example in EXAMPLES {
             let words = ["build", "--quiet", "--profile", "guest", "--target", "wasm32-unknown-unknown", "--package", example];

@@ -17,7 +17,7 @@ const START_SECONDS: u64 = 30;
 type Counts = BTreeMap<String, u64>;
 
 /// The demo.
-pub fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     crate::setup::toolchain()?;
     let python = crate::setup::python()?.join("bin/python");
     crate::test::build()?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::steps::{cache, command, output, run, step};
 
 /// The release of Beam's Python SDK that the tests and the demo use.
-pub const BEAM_VERSION: &str = "2.77.0";
+pub(crate) const BEAM_VERSION: &str = "2.77.0";
 
 /// A tool or library, how to see that it is there, and the Debian packages that bring it.
 struct Need {
@@ -26,7 +26,7 @@ const NEEDS: &[Need] = &[
 ];
 
 /// System packages and the wasm target.
-pub fn toolchain() -> Result<()> {
+pub(crate) fn toolchain() -> Result<()> {
     step("toolchain", || {
         let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.there)()).collect();
         let mut said = String::from("wasm32 target, system packages");
@@ -72,7 +72,7 @@ fn has_entries(folder: &Path) -> bool {
 }
 
 /// A virtual environment with Beam and what Beam's own tests import. Returns its folder.
-pub fn python() -> Result<PathBuf> {
+pub(crate) fn python() -> Result<PathBuf> {
     let folder = cache()?.join(format!("python-beam-{BEAM_VERSION}"));
     let done = folder.join("complete");
     step("python", || {

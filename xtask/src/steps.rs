@@ -9,12 +9,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 /// The root of the checkout.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the checkout").to_path_buf()
 }
 
 /// Where things are kept that should outlive a checkout: `$XDG_CACHE_HOME/purlin`, or `~/.cache/purlin`.
-pub fn cache() -> Result<PathBuf> {
+pub(crate) fn cache() -> Result<PathBuf> {
     let base = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
         (Some(cache), _) if !cache.is_empty() => PathBuf::from(cache),
         (_, Some(home)) => Path::new(&home).join(".cache"),
@@ -24,7 +24,7 @@ pub fn cache() -> Result<PathBuf> {
 }
 
 /// The folder that cargo builds into.
-pub fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(folder),
         None => root().join("target"),
@@ -32,19 +32,19 @@ pub fn target() -> PathBuf {
 }
 
 /// A command that runs in the root of the checkout.
-pub fn command(program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
+pub(crate) fn command(program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(root());
     command
 }
 
 /// The cargo that runs this.
-pub fn cargo(arguments: &[&str]) -> Command {
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), arguments)
 }
 
 /// Runs a command with its output on the terminal; fails when it fails.
-pub fn run(command: &mut Command) -> Result<()> {
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = format!("{command:?}");
     let status = command.status().with_context(|| format!("start {shown}"))?;
     if !status.success() {
@@ -54,7 +54,7 @@ pub fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Runs a command and returns what it prints; on failure the error holds the end of its output.
-pub fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = format!("{command:?}");
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {shown}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -67,7 +67,7 @@ pub fn output(command: &mut Command) -> Result<String> {
 }
 
 /// Announces a step, runs it, and says how long it took. `work` returns what is worth saying.
-pub fn step(name: &str, work: impl FnOnce() -> Result<String>) -> Result<()> {
+pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<String>) -> Result<()> {
     let started = Instant::now();
     print!(" ▸ {name:<11}");
     std::io::stdout().flush()?;

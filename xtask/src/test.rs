@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use crate::steps::{cargo, run, step, target};
 
 /// Builds the binary and the components, then runs the tests of every crate and last the integration tests.
-pub fn run_all(filter: &[String]) -> Result<()> {
+pub(crate) fn run_all(filter: &[String]) -> Result<()> {
     crate::setup::toolchain()?;
     let python = crate::setup::python()?;
     build()?;
@@ -24,7 +24,7 @@ pub fn run_all(filter: &[String]) -> Result<()> {
 }
 
 /// The binary.
-pub fn build() -> Result<()> {
+pub(crate) fn build() -> Result<()> {
     step("build", || {
         run(&mut cargo(&["build", "--release", "--package", "server", "--quiet"]))?;
         Ok("purlin".into())

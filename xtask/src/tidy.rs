@@ -46,7 +46,7 @@ const OWNERS: &[(&str, &[&str])] = &[
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
 /// Checks everything and reports all problems at once.
-pub fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let mut problems = Vec::new();
     let manifests = manifests()?;
     for (folder, manifest) in &manifests {
