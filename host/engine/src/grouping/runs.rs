@@ -115,9 +115,8 @@ impl Runs {
     ) -> Result<Grouped, Error> {
         let mut changes = Changes::default();
         // A window whose panes are going out takes no more rows, even if the watermark seems to be behind after recovery.
-        let open = |window: &Window| {
-            window.end >= clocks.input_watermark && !self.windows.get(window).is_some_and(|open| open.firing)
-        };
+        let open =
+            |window: &Window| window.end >= clocks.input_watermark && !self.windows.get(window).is_some_and(|open| open.firing);
         let arrivals = Arrivals::new(rows, &self.coder, self.format.window_coder, Order::WindowFirst, open)?;
         self.absorb(&arrivals, clocks, &mut changes, state)?;
         let panes = self.fire(clocks, limits, &mut changes, state)?;
@@ -229,7 +228,7 @@ impl Runs {
             open.rows = open.rows.saturating_sub(gathered.values.count);
         }
         let finished = merge.finished();
-        merge.store(&mut open.runs);
+        merge.store(&mut open.runs)?;
         Ok(finished)
     }
 

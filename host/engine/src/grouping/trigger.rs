@@ -95,7 +95,7 @@ impl Tree {
 /// A trigger without its children, and those.
 fn parts(trigger: &Trigger) -> Result<(Kind, Vec<&Trigger>), String> {
     let several = |kind, children: &'_ Vec<Trigger>| match children.is_empty() {
-        true => Err(format!("a trigger {kind:?} of nothing")),
+        true => Err("a trigger that is made of no others".to_string()),
         false => Ok(kind),
     };
     Ok(match trigger {

@@ -48,12 +48,8 @@ pub(crate) struct Manner {
 }
 
 impl Manner {
-    pub(crate) const PLAIN: Manner = Manner {
-        limits: Limits { bytes_max: u64::MAX, keys_max: usize::MAX },
-        restored: false,
-        failing: false,
-        frozen: false,
-    };
+    pub(crate) const PLAIN: Manner =
+        Manner { limits: Limits { bytes_max: u64::MAX, keys_max: usize::MAX }, restored: false, failing: false, frozen: false };
     pub(crate) const ONE_KEY: Limits = Limits { bytes_max: u64::MAX, keys_max: 1 };
 }
 

@@ -7,3 +7,4 @@ mod script;
 mod store;
 mod strategy;
 mod transcripts;
+mod volume;

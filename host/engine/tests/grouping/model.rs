@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::grouping::Clocks;
+use model::Timestamp;
 use model::pane::{PaneInfo, Timing};
 use model::windowing::{
     Accumulation, ClosingBehavior, Merging, OnTimeBehavior, OutputTime, TimestampTransform, Trigger, WindowingStrategy,
 };
-use model::Timestamp;
 
 use crate::driver::{Element, Interval, Pane, assign};
 
@@ -65,7 +65,9 @@ impl Model {
     }
 
     pub(crate) fn hold(&self) -> Timestamp {
-        let holds = |window: &Window| window.element_hold.into_iter().chain(window.extra_hold).chain(window.timers.event.first().copied()).min();
+        let holds = |window: &Window| {
+            window.element_hold.into_iter().chain(window.extra_hold).chain(window.timers.event.first().copied()).min()
+        };
         Timestamp::from_millis(self.windows.values().filter_map(holds).min().unwrap_or(i64::MAX))
     }
 
@@ -204,7 +206,11 @@ impl Model {
             is_last: finished,
             timing,
             index: before.map_or(-1, |pane| pane.index) + 1,
-            nonspeculative_index: if timing == Timing::Early { -1 } else { before.map_or(-1, |pane| pane.nonspeculative_index) + 1 },
+            nonspeculative_index: if timing == Timing::Early {
+                -1
+            } else {
+                before.map_or(-1, |pane| pane.nonspeculative_index) + 1
+            },
         };
         let empty = std::mem::take(&mut window.since_pane) == 0;
         let wanted = !empty
@@ -260,7 +266,9 @@ impl Model {
                 now_active.insert(result);
             }
             // In the order of the batch, whatever window a row had.
-            let taken = |element: &&&Element| assign(&self.strategy, element.time).iter().any(|window| sources.contains(window) && new.contains_key(window));
+            let taken = |element: &&&Element| {
+                assign(&self.strategy, element.time).iter().any(|window| sources.contains(window) && new.contains_key(window))
+            };
             results.insert(result, batch.iter().filter(taken).copied().collect());
         }
         self.active.insert(key.into(), now_active);
@@ -335,7 +343,9 @@ impl Node {
                 let early = early.as_deref().unwrap_or(&Trigger::Never);
                 [early].into_iter().chain(late.as_deref()).map(Node::new).collect()
             }
-            Trigger::AfterAll(parts) | Trigger::AfterAny(parts) | Trigger::AfterEach(parts) => parts.iter().map(Node::new).collect(),
+            Trigger::AfterAll(parts) | Trigger::AfterAny(parts) | Trigger::AfterEach(parts) => {
+                parts.iter().map(Node::new).collect()
+            }
             Trigger::OrFinally(main, finally) => vec![Node::new(main), Node::new(finally)],
             Trigger::Repeat(part) => vec![Node::new(part)],
             _ => vec![],

@@ -4,8 +4,7 @@
 
 use engine::grouping::Limits;
 use model::windowing::{
-    Accumulation, ClosingBehavior, Merging, OnTimeBehavior, OutputTime, TimestampTransform, Trigger, WindowFn,
-    WindowingStrategy,
+    Accumulation, ClosingBehavior, Merging, OnTimeBehavior, OutputTime, TimestampTransform, Trigger, WindowFn, WindowingStrategy,
 };
 use model::{Duration, Timestamp, WindowCoder};
 
@@ -13,7 +12,7 @@ use crate::driver::{Driver, Element, Manner, Pane};
 use crate::model::Model;
 
 /// `PURLIN_SEEDS` asks for more or fewer.
-const SEEDS: u64 = 2000;
+const SEEDS: u64 = 1000;
 
 #[test]
 fn cells_agree_with_the_plain_model() {
@@ -26,8 +25,10 @@ fn cells_agree_with_the_plain_model() {
             let panes = play(&mut real, event);
             let mut clocks = real.clocks;
             // The model sees the output watermark that the real one fired at.
-            clocks.output_watermark =
-                before.0.output_watermark.max(clocks.input_watermark.min(if matches!(event, Event::Watermark(_)) { before.1 } else { Timestamp::MIN }));
+            clocks.output_watermark = before
+                .0
+                .output_watermark
+                .max(clocks.input_watermark.min(if matches!(event, Event::Watermark(_)) { before.1 } else { Timestamp::MIN }));
             let expected = match event {
                 Event::Rows(elements) => plain.rows(elements, clocks),
                 _ => plain.timers(clocks),
@@ -193,10 +194,7 @@ fn trigger(random: &mut Random, depth: u32) -> Trigger {
 
 fn manner(random: &mut Random) -> Manner {
     Manner {
-        limits: Limits {
-            bytes_max: random.pick([1, 20, u64::MAX]),
-            keys_max: random.pick([1, 2, usize::MAX]),
-        },
+        limits: Limits { bytes_max: random.pick([1, 20, u64::MAX]), keys_max: random.pick([1, 2, usize::MAX]) },
         restored: random.below(2) == 0,
         failing: random.below(4) == 0,
         frozen: true,

@@ -1,8 +1,7 @@
 //! Windowing strategies from text, with Python's names: `Sessions(10)`, `AfterWatermark(early=AfterCount(2))`.
 
 use model::windowing::{
-    Accumulation, ClosingBehavior, Merging, OnTimeBehavior, OutputTime, TimestampTransform, Trigger, WindowFn,
-    WindowingStrategy,
+    Accumulation, ClosingBehavior, Merging, OnTimeBehavior, OutputTime, TimestampTransform, Trigger, WindowFn, WindowingStrategy,
 };
 use model::{Duration, WindowCoder};
 
@@ -29,8 +28,7 @@ pub(crate) fn set_windows(strategy: &mut WindowingStrategy, text: &str, unit: i6
         "Sessions" => WindowFn::Sessions { gap: time(0) },
         other => panic!("no window function {other}"),
     };
-    strategy.window_coder =
-        if strategy.window_fn == WindowFn::Global { WindowCoder::Global } else { WindowCoder::Interval };
+    strategy.window_coder = if strategy.window_fn == WindowFn::Global { WindowCoder::Global } else { WindowCoder::Interval };
     let sessions = matches!(strategy.window_fn, WindowFn::Sessions { .. });
     strategy.merging = if sessions { Merging::NeedsMerge } else { Merging::NonMerging };
 }

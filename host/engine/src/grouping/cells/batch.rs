@@ -7,10 +7,10 @@ use model::reader::put_length_prefixed;
 use model::windowing::OutputTime;
 use model::{Reader, Timestamp};
 
+use super::super::Error;
 use super::super::arrivals::{Arrival, Arrivals, Window};
 use super::super::names;
 use super::super::output::combine_holds;
-use super::super::Error;
 use super::sessions::{self, Merged};
 use super::window_state::{Buffer, WindowState};
 use super::{Bundle, Loaded};
@@ -90,7 +90,9 @@ impl Bundle<'_> {
         let mut values = values.peekable();
         while values.peek().is_some() {
             let mut chunk = Vec::new();
-            while chunk.len() < CHUNK_BYTES && let Some(value) = values.next() {
+            while chunk.len() < CHUNK_BYTES
+                && let Some(value) = values.next()
+            {
                 chunk.extend_from_slice(value);
             }
             if now.buffers.last().is_none_or(|buffer| buffer.chunks == u32::MAX) {

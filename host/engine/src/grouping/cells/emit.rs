@@ -1,6 +1,7 @@
 //! A pane goes out, or would: `ReduceFnRunner.onTrigger`. See `beam-model.md` 5.3.
 
 use model::Timestamp;
+use model::batch::BATCH_BYTES_MAX;
 use model::pane::{PaneInfo, Timing};
 use model::windowing::{Accumulation, ClosingBehavior, OnTimeBehavior};
 
@@ -59,6 +60,9 @@ impl Bundle<'_> {
     }
 
     fn values(&self, key: &[u8], now: &WindowState) -> Result<Values, Error> {
+        if now.bytes > BATCH_BYTES_MAX as u64 {
+            return Err(Error::PaneTooLarge("4 GiB"));
+        }
         let mut values = Values { count: now.values, bytes: Vec::with_capacity(now.bytes as usize) };
         for buffer in &now.buffers {
             let beginning = self.cells.names.buffer(key, buffer.number);

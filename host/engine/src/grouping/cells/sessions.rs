@@ -20,8 +20,9 @@ pub(super) struct Merged {
 
 /// Merges overlapping windows. The result is in order of start.
 pub(super) fn merge(windows: impl Iterator<Item = Window>) -> Result<Vec<Merged>, Error> {
-    let mut intervals =
-        windows.map(|window| Ok((IntervalWindow::decode(&mut Reader::new(&window.bytes))?, window))).collect::<Result<Vec<_>, Error>>()?;
+    let mut intervals = windows
+        .map(|window| Ok((IntervalWindow::decode(&mut Reader::new(&window.bytes))?, window)))
+        .collect::<Result<Vec<_>, Error>>()?;
     intervals.sort();
     intervals.dedup();
     let mut merged: Vec<(IntervalWindow, Vec<Window>)> = Vec::new();

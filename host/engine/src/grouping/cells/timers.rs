@@ -6,9 +6,9 @@
 use bytes::Bytes;
 use model::time::encode_millis;
 
+use super::super::Error;
 use super::super::arrivals::Window;
 use super::super::names::{self, Domain};
-use super::super::Error;
 use super::{Bundle, SCAN_BYTES_MAX, SCAN_CELLS_MAX};
 
 impl Bundle<'_> {

@@ -4,8 +4,8 @@
 //! merged into one of the next level, in steps; lower levels go first. Bytes that come in pay for bytes that are merged,
 //! so a call does a bounded amount of work and the number of runs stays within about `2 * FAN_IN` a level.
 
-use super::super::arrivals::Window;
 use super::super::Error;
+use super::super::arrivals::Window;
 use super::Format;
 use super::block::{GROUP_BYTES, RunWriter};
 use super::merge::{Gathered, Merge};
@@ -20,12 +20,7 @@ const STEP_BYTES_MAX: u64 = 8 << 20;
 pub(super) const CREDIT: u64 = 4;
 
 /// One step of merging, if one is paid for.
-pub(super) fn step(
-    format: &Format,
-    window: &Window,
-    open: &mut OpenWindow,
-    state: &mut dyn KeyedState,
-) -> Result<(), Error> {
+pub(super) fn step(format: &Format, window: &Window, open: &mut OpenWindow, state: &mut dyn KeyedState) -> Result<(), Error> {
     let Some(begun) = choose(open) else {
         return Ok(());
     };
@@ -47,7 +42,7 @@ pub(super) fn step(
         writer.push(key, values.count, values.bytes.len(), *hold, [&values.bytes[..]].into_iter(), state);
     }
     let finished = merge.finished();
-    merge.store(&mut open.runs[sources.clone()]);
+    merge.store(&mut open.runs[sources.clone()])?;
     open.runs[target] = writer.finish(state);
     if finished {
         open.runs[target].sources = 0;

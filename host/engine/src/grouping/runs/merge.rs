@@ -98,11 +98,15 @@ impl Merge {
     }
 
     /// Writes down how far the runs are consumed.
-    pub(super) fn store(self, runs: &mut [Run]) {
+    pub(super) fn store(self, runs: &mut [Run]) -> Result<(), Error> {
         for (run, cursor) in runs.iter_mut().zip(self.cursors) {
             run.position = cursor.position;
-            run.bytes = run.bytes.saturating_sub(cursor.consumed);
+            run.bytes = run.bytes.checked_sub(cursor.consumed).ok_or_else(damaged)?;
+            if run.is_consumed() != (run.bytes == 0) {
+                return Err(damaged());
+            }
         }
+        Ok(())
     }
 
     fn precedes(&self, a: usize, b: usize) -> bool {
@@ -130,6 +134,10 @@ impl Merge {
             place = least;
         }
     }
+}
+
+fn damaged() -> Error {
+    Error::Corrupt("a run does not have the bytes that were written".into())
 }
 
 impl Cursor {

@@ -33,6 +33,25 @@ impl Run {
         Run { number, level: 0, blocks: 0, position: Position::default(), bytes: 0, sources: 0 }
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Position { block, offset } = self.position;
+        for number in [self.number, self.level.into(), self.blocks, block, offset, self.sources] {
+            put_varint(out, number.into());
+        }
+        put_varint(out, self.bytes);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Run {
+            number: number(reader)?,
+            level: number(reader)? as u8,
+            blocks: number(reader)?,
+            position: Position { block: number(reader)?, offset: number(reader)? },
+            sources: number(reader)?,
+            bytes: reader.varint()?,
+        })
+    }
+
     pub(super) fn is_consumed(&self) -> bool {
         self.position.block >= self.blocks
     }
@@ -79,16 +98,10 @@ impl OpenWindow {
         let mut out = Vec::with_capacity(32 + self.runs.len() * 16);
         out.push(u8::from(self.firing));
         out.extend_from_slice(&self.hold.encode());
-        for number in [self.rows, self.merge_credit, self.next_run.into()] {
+        for number in [self.rows, self.merge_credit, self.next_run.into(), self.runs.len() as u64] {
             put_varint(&mut out, number);
         }
-        for run in &self.runs {
-            let Position { block, offset } = run.position;
-            for number in [run.number, run.level.into(), run.blocks, block, offset, run.sources] {
-                put_varint(&mut out, number.into());
-            }
-            put_varint(&mut out, run.bytes);
-        }
+        self.runs.iter().for_each(|run| run.encode(&mut out));
         out.into()
     }
 
@@ -97,17 +110,7 @@ impl OpenWindow {
         let firing = reader.u8()? != 0;
         let hold = Timestamp::decode(&mut reader)?;
         let (rows, merge_credit, next_run) = (reader.varint()?, reader.varint()?, number(&mut reader)?);
-        let mut runs = Vec::new();
-        while !reader.is_empty() {
-            runs.push(Run {
-                number: number(&mut reader)?,
-                level: number(&mut reader)? as u8,
-                blocks: number(&mut reader)?,
-                position: Position { block: number(&mut reader)?, offset: number(&mut reader)? },
-                sources: number(&mut reader)?,
-                bytes: reader.varint()?,
-            });
-        }
+        let runs = (0..reader.varint()?).map(|_| Run::decode(&mut reader)).collect::<Result<_, _>>()?;
         Ok(OpenWindow { runs, rows, hold, firing, merge_credit, next_run })
     }
 }

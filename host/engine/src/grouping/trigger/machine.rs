@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use model::windowing::TimestampTransform;
 use model::Timestamp;
+use model::windowing::TimestampTransform;
 
 use super::{Kind, Slot, Tree};
 
