@@ -40,8 +40,8 @@ macro_rules! __export {
 #[macro_export]
 macro_rules! __export {
     ($transforms:ident, $length:ident, $($dofn:ty),+) => {
+        // Not `#[used]`: the section is made from any static, and the static itself need not be in memory too.
         #[unsafe(link_section = "purlin:manifest")]
-        #[used]
         static MANIFEST: [u8; $length] = $crate::manifest::json($transforms);
 
         enum Registry {}

@@ -7,7 +7,7 @@
 //!   "reads":[]}]}
 //! ```
 //!
-//! Coders with parts have `"parts":[..]`; `reads` lists some of `timestamps`, `windows` and `panes`. The section's name is
+//! Coders with parts have `"parts":[..]`; `reads` lists some of `panes`, `timestamps` and `windows`. The section's name is
 //! `purlin:manifest`. It says the same as `describe.transforms()`.
 
 use crate::output::OutputSpec;
@@ -105,7 +105,7 @@ impl<const N: usize> Text<N> {
     }
 
     const fn reads(&mut self, reads: Reads) {
-        let columns = [(reads.timestamps, "timestamps"), (reads.windows, "windows"), (reads.panes, "panes")];
+        let columns = [(reads.panes, "panes"), (reads.timestamps, "timestamps"), (reads.windows, "windows")];
         let mut column = 0;
         let mut first = true;
         while column < columns.len() {
@@ -198,7 +198,7 @@ mod tests {
             r#""outputs":[{"tag":"output","coder":{"urn":"beam:coder:kv:v1","#,
             r#""parts":[{"urn":"beam:coder:string_utf8:v1"},{"urn":"beam:coder:varint:v1"}]}}],"reads":[]},"#,
             r#"{"name":"sink","role":"pardo","input":{"urn":"beam:coder:iterable:v1","parts":[{"urn":"beam:coder:double:v1"}]},"#,
-            r#""outputs":[],"reads":["windows","panes"]}]}"#,
+            r#""outputs":[],"reads":["panes","windows"]}]}"#,
         );
         assert_eq!(std::str::from_utf8(&MANIFEST).unwrap(), expected);
     }

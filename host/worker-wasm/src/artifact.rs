@@ -41,9 +41,13 @@ pub fn pack(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     if Kind::of(bytes)? == Kind::Component {
         return Ok(bytes.to_vec());
     }
-    let convert = |error| Error::Convert(format!("{error:#}"));
-    let encoder = wit_component::ComponentEncoder::default().validate(true).module(bytes).map_err(convert)?;
-    let mut component = { encoder }.encode().map_err(convert)?;
+    // wit-component trusts its input and panics on some that is cut short.
+    let wrapped = std::panic::catch_unwind(|| wit_component::ComponentEncoder::default().validate(true).module(bytes)?.encode());
+    let mut component = match wrapped {
+        Ok(Ok(component)) => component,
+        Ok(Err(error)) => return Err(Error::Convert(format!("{error:#}"))),
+        Err(_) => return Err(Error::Convert("it is malformed".to_owned())),
+    };
     if let Some(manifest) = manifest_section(bytes)? {
         let mut section = Vec::new();
         put_length_prefixed(&mut section, MANIFEST_SECTION.as_bytes());

@@ -218,7 +218,7 @@ mod tests {
         builder.finish()
     }
 
-    fn rows(entries: &[&[u8]]) -> types::RowsResultResult {
+    fn rows(entries: &[&[u8]]) -> types::RowsResult {
         let mut rows = types::RowsResult { bytes: Vec::new(), ends: Vec::new() };
         for entry in entries {
             rows.bytes.extend_from_slice(entry);

@@ -76,6 +76,9 @@ impl WasmEngine {
             return Ok(compiled);
         }
         let invalid = |error: wasmtime::Error| Error::Invalid(format!("{error:#}"));
+        if artifact::Kind::of(bytes)? == artifact::Kind::CoreModule {
+            wasmtime::Module::validate(&self.engine, bytes).map_err(invalid)?;
+        }
         let compiled = wasmtime::component::Component::from_binary(&self.engine, &artifact::pack(bytes)?).map_err(invalid)?;
         if let Some(cache) = &self.cache {
             cache.store(digest, &compiled.serialize().map_err(invalid)?)?;

@@ -26,7 +26,7 @@ pub enum Error {
     #[error("core module cannot be made a component (was it built with purlin::component!?): {0}")]
     Convert(String),
     /// It does not compile.
-    #[error("component is not valid: {0}")]
+    #[error("not a valid WebAssembly file: {0}")]
     Invalid(String),
     /// It wants what no host of its world gives, for example WASI.
     #[error("component imports {name}, which is not offered: a DoFn may import only purlin:dofn/host@0.1.0")]

@@ -37,7 +37,7 @@ pub(crate) fn explain(error: &wasmtime::Error, state: &mut HostState) -> Trouble
             Some(Trap::Interrupt) => {
                 (Kind::Deadline, format!("out of time: one call took longer than {} ms", state.options.call_deadline_ms))
             }
-            Some(trap) => (Kind::Trap, format!("trap: {trap}")),
+            Some(trap) => (Kind::Trap, format!("trap: {}", trap.to_string().trim_start_matches("wasm trap: "))),
             None => (Kind::Malformed, format!("the component broke its interface: {}", error.root_cause())),
         }
     };
@@ -50,16 +50,30 @@ pub(crate) fn explain(error: &wasmtime::Error, state: &mut HostState) -> Trouble
 fn frames(backtrace: &WasmBacktrace) -> String {
     let printed = backtrace.to_string();
     let names = printed.lines().filter_map(|line| line.split_once(" - ")).map(|(_, frame)| function(frame));
+    let names = names.skip_while(|name| PANIC_MACHINERY.iter().any(|part| name.contains(part)));
     names.enumerate().map(|(number, name)| format!("\n  {number}: {name}")).collect()
 }
 
-/// `module.wasm!path::function::h0123456789abcdef` without the module and the hash.
-fn function(frame: &str) -> &str {
+/// Parts of names of what Rust runs between a panic and its trap.
+const PANIC_MACHINERY: [&str; 4] = ["::panicking::", "::rust_panic", "::rust_begin_unwind", "::__rust_end_short_backtrace"];
+
+/// `module.wasm!path[hash]::function::hash` without the module and the hashes.
+fn function(frame: &str) -> String {
     let name = frame.split_once('!').map_or(frame, |(_, name)| name);
-    match name.rsplit_once("::h") {
-        Some((path, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => path,
+    let is_hash = |text: &str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let name = match name.rsplit_once("::h") {
+        Some((path, hash)) if is_hash(hash) => path,
         _ => name,
+    };
+    let mut parts = name.split('[');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(']') {
+            Some((hash, rest)) if is_hash(hash) => plain.push_str(rest),
+            _ => plain.extend(["[", part]),
+        }
     }
+    plain
 }
 
 #[cfg(test)]
@@ -69,6 +83,8 @@ mod tests {
     #[test]
     fn frames_are_named_as_in_the_source() {
         assert_eq!(function("guest.wasm!guest::split::process::h0123456789abcdef"), "guest::split::process");
+        assert_eq!(function("guest.wasm!core[c5930c85a12de822]::panicking::panic_fmt"), "core::panicking::panic_fmt");
+        assert_eq!(function("guest.wasm!<[u8] as guest[0123456789abcdef]::Element>::encode"), "<[u8] as guest::Element>::encode");
         assert_eq!(function("guest.wasm!<wasm function 12>"), "<wasm function 12>");
         assert_eq!(function("<unknown>!main::hello"), "main::hello");
     }

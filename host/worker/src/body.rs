@@ -69,18 +69,17 @@ impl Body {
             };
             let input = known(&transform.input)?;
             let flatten = transform.urn == urn::FLATTEN;
-            let mut inputs = vec![input];
-            for name in &transform.flattened {
-                inputs.push(known(name)?);
-            }
             let outputs: Vec<usize> = transform.outputs.iter().map(|(_, name)| body.add(&mut names, name)).collect();
+            if outputs.iter().any(|output| body.reaches(*output, input)) {
+                return Err(Error::Protocol(format!("transform {} makes its own input", transform.id)));
+            }
             if flatten {
                 let [output] = outputs.as_slice() else {
                     return Err(Error::Protocol(format!("flatten {} has {} outputs", transform.id, outputs.len())));
                 };
-                inputs.iter().for_each(|input| body.collections[*input].parts_of.push(*output));
+                body.collections[input].parts_of.push(*output);
             } else {
-                inputs.iter().for_each(|input| body.collections[*input].readers.push(index));
+                body.collections[input].readers.push(index);
                 body.runs.push(index);
             }
             body.outputs.push(if flatten { Vec::new() } else { outputs });
@@ -104,6 +103,13 @@ impl Body {
         names.insert(name.to_owned(), index);
         self.collections.push(Collection { id: name.to_owned(), readers: Vec::new(), parts_of: Vec::new(), sinks: Vec::new() });
         index
+    }
+
+    /// Whether elements of one collection go on into another, or are the same.
+    fn reaches(&self, from: usize, to: usize) -> bool {
+        let collection = &self.collections[from];
+        let made = collection.readers.iter().flat_map(|reader| &self.outputs[*reader]);
+        from == to || collection.parts_of.iter().chain(made).any(|next| self.reaches(*next, to))
     }
 
     /// Runs one bundle; the result are the element counts of its collections.
@@ -242,6 +248,51 @@ mod tests {
         check(&[BATCH_BYTES + 1, 1, 1], 0, 1);
         check(&[BATCH_BYTES + 1, 1, 1], 1, 3);
         check(&[1, BATCH_BYTES + 1, 1], 0, 1);
+    }
+
+    #[test]
+    fn stages_that_are_not_what_they_must_be_are_refused() {
+        let port = |collection: &str| crate::PortSpec {
+            transform: TransformId::from("port"),
+            collection: collection.to_owned(),
+            coder: Coder::Bytes,
+            window_coder: model::WindowCoder::Global,
+        };
+        let check = |transforms: &[(&str, &str, &str)], sink: &str, expected: &str| {
+            let transform = |(urn, input, output): &(&str, &str, &str)| crate::TransformSpec {
+                id: TransformId::from(format!("{input}-{output}")),
+                name: String::new(),
+                urn: urn.to_string(),
+                dofn_urn: String::new(),
+                dofn_payload: bytes::Bytes::new(),
+                environment: model::EnvironmentId(0),
+                input: input.to_string(),
+                outputs: vec![("out".to_owned(), output.to_string())],
+            };
+            let stage = StageSpec {
+                stage: model::StageId(0),
+                name: String::new(),
+                environment: model::EnvironmentId(0),
+                transforms: transforms.iter().map(transform).collect(),
+                descriptor: bytes::Bytes::new(),
+                source: port("in"),
+                sinks: vec![crate::SinkSpec { port: port(sink), deliveries: Vec::new() }],
+                timer_families: Vec::new(),
+                splittable: false,
+            };
+            assert_eq!(Body::of(&stage).err().map(|error| error.to_string()).unwrap_or_default(), expected, "{transforms:?}");
+        };
+        let (par_do, flatten) = (urn::PAR_DO, urn::FLATTEN);
+        check(&[], "in", "");
+        check(&[], "a", "sink port takes collection a, which nothing makes");
+        check(&[(par_do, "a", "b")], "b", "transform a-b reads collection a, which nothing before it makes");
+        check(&[(par_do, "in", "in")], "in", "transform in-in makes its own input");
+        check(
+            &[(par_do, "in", "a"), (flatten, "a", "b"), (par_do, "b", "c"), (flatten, "c", "b")],
+            "b",
+            "transform c-b makes its own input",
+        );
+        check(&[(par_do, "in", "a"), (par_do, "in", "b"), (flatten, "a", "c"), (flatten, "b", "c")], "c", "");
     }
 
     #[test]

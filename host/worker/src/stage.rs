@@ -42,10 +42,8 @@ pub struct TransformSpec {
     pub dofn_payload: Bytes,
     /// Where it runs. Components may share a stage, so this can differ from the stage's.
     pub environment: EnvironmentId,
-    /// Main input collection.
+    /// Main input collection. A Flatten of several collections appears once for each, with the same output.
     pub input: String,
-    /// For a Flatten: its input collections besides `input`. Empty otherwise.
-    pub flattened: Vec<String>,
     /// Output tag and collection, by tag.
     pub outputs: Vec<(String, String)>,
 }

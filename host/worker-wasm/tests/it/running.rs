@@ -64,7 +64,6 @@ impl Transform<'_> {
                 dofn_payload: payload.encode().into(),
                 environment: EnvironmentId(0),
                 input: "in".to_owned(),
-                flattened: Vec::new(),
                 outputs: self.outputs.iter().map(|(tag, _)| (tag.to_string(), tag.to_string())).collect(),
             }],
             descriptor: Bytes::new(),

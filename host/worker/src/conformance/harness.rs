@@ -81,24 +81,23 @@ impl<'a> StageBuilder<'a> {
             dofn_payload: dofn.payload,
             environment: dofn.environment,
             input: input.to_owned(),
-            flattened: Vec::new(),
             outputs: outputs.iter().map(|(tag, collection)| (tag.to_string(), collection.to_string())).collect(),
         });
         self
     }
 
     pub(super) fn flatten(mut self, inputs: &[&str], output: &str) -> Self {
-        self.transforms.push(TransformSpec {
+        let flatten = |input: &&str| TransformSpec {
             id: TransformId::from(format!("Flatten into {output}")),
             name: "Flatten".to_owned(),
             urn: urn::FLATTEN.to_owned(),
             dofn_urn: String::new(),
             dofn_payload: Bytes::new(),
             environment: ENVIRONMENT,
-            input: inputs[0].to_owned(),
-            flattened: inputs[1..].iter().map(ToString::to_string).collect(),
+            input: input.to_string(),
             outputs: vec![("out".to_owned(), output.to_owned())],
-        });
+        };
+        self.transforms.extend(inputs.iter().map(flatten));
         self
     }
 
