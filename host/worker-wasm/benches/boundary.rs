@@ -1,6 +1,8 @@
-//! What crossing the boundary costs: nanoseconds per element of 100 bytes, for calls of 1,000 rows and of one.
+//! What crossing the boundary costs: nanoseconds per element of 100 bytes, for bundles of one batch of 1,000 rows down to one.
 //!
-//! A plain program; the best of several rounds counts. `--smoke` runs one round of each.
+//! The same DoFn as a closure of the host is there for comparison: what it costs is the price of a bundle anywhere. A plain
+//! program. Rounds are short and the best of many counts, so that a busy machine disturbs little. `--smoke` runs one round of
+//! each.
 
 #[path = "../tests/it/guests.rs"]
 mod guests;
@@ -8,27 +10,53 @@ mod guests;
 #[allow(dead_code, reason = "the tests use more of it")]
 mod running;
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use model::Coder;
-use running::{Transform, batch};
+use model::batch::Row;
+use model::{Coder, ShardId};
+use running::{Fixture, Transform, batch};
+use worker::Worker;
+use worker::reference::{DOFN_NATIVE, Emitter, NativeWorker};
 
 fn main() {
     let smoke = std::env::args().any(|argument| argument == "--smoke");
-    let rounds = if smoke { 1 } else { 20 };
-    for (name, what) in [("Identity", "identity"), ("Even", "filter"), ("Measure", "identity with metrics")] {
+    let rounds = if smoke { 1 } else { 500 };
+    let component = |name| Transform { name, config: b"", input: Coder::Bytes, outputs: &[("output", Coder::Bytes)] }.open();
+    // The elements' first byte is odd: `Even` drops them all, so that only the way in is measured.
+    let cases = [
+        ("native identity", native_identity()),
+        ("component, identity", component("Identity")),
+        ("component, drops everything", component("Even")),
+        ("component, identity with metrics", component("Measure")),
+    ];
+    for (what, mut fixture) in cases {
         for rows in [1_000, 100, 10, 1] {
-            let bundles = if smoke { 1 } else { 200_000 / rows.max(20) };
-            println!("{what}, {rows} rows of 100 B per bundle: {:.1} ns per element", nanoseconds(name, rows, bundles, rounds));
+            let bundles = if smoke { 1 } else { 2_000 / rows.max(10) };
+            let best = nanoseconds(&mut fixture, rows, bundles, rounds);
+            println!("{what}, {rows} rows of 100 B per bundle: {best:.1} ns per element");
         }
     }
 }
 
+fn native_identity() -> Fixture {
+    let transform = Transform { name: "Identity", config: b"", input: Coder::Bytes, outputs: &[("output", Coder::Bytes)] };
+    let mut stage = transform.stage();
+    stage.transforms[0].dofn_urn = DOFN_NATIVE.to_owned();
+    stage.transforms[0].dofn_payload = "Identity".into();
+    let identity = |row: Row<'_>, out: &mut Emitter| {
+        out.emit("output", row);
+        Ok(())
+    };
+    let stage = Arc::new(stage);
+    let slot = NativeWorker::new().with("Identity", move || identity).open(stage.clone(), ShardId(0)).expect("the stage opens");
+    Fixture { slot, stage, logs: Arc::default() }
+}
+
 /// Per element, with everything that a bundle of one batch costs: start, process, finish, collecting the output.
-fn nanoseconds(name: &str, rows: usize, bundles: usize, rounds: usize) -> f64 {
-    let mut fixture = Transform { name, config: b"", input: Coder::Bytes, outputs: &[("output", Coder::Bytes)] }.open();
+fn nanoseconds(fixture: &mut Fixture, rows: usize, bundles: usize, rounds: usize) -> f64 {
     let mut value = vec![99];
-    value.resize(100, 2);
+    value.resize(100, 3);
     let input = batch(vec![value; rows]);
     let best = (0..rounds).map(|_| {
         let began = Instant::now();
