@@ -81,8 +81,11 @@ pub trait Instance {
 pub struct Registered {
     /// What it says of itself.
     pub description: Description,
-    open: fn(&[u8], usize) -> Result<Box<dyn Instance>, Failure>,
+    open: Open,
 }
+
+/// Makes an instance from its configuration and the bytes of output that it may keep.
+type Open = fn(&[u8], usize) -> Result<Box<dyn Instance>, Failure>;
 
 impl Registered {
     /// The DoFn of a type.

@@ -54,11 +54,11 @@ impl Subject for Native {
     fn worker(&self) -> std::sync::Arc<dyn Worker> {
         let worker = NativeWorker::new()
             .with("Identity", || emitting(|_, _| 1))
-            .with("Even", || emitting(|first, _| u8::from(first % 2 == 0)))
+            .with("Even", || emitting(|first, _| u8::from(first.is_multiple_of(2))))
             .with("Repeat", || emitting(|first, _| first))
             .with("Route", || {
                 |row: Row<'_>, out: &mut Emitter| {
-                    out.emit(if content(row)[0] % 2 == 0 { MAIN_TAG } else { SIDE_TAG }, row);
+                    out.emit(if content(row)[0].is_multiple_of(2) { MAIN_TAG } else { SIDE_TAG }, row);
                     Ok(())
                 }
             })

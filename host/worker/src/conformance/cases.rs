@@ -20,7 +20,10 @@ fn run_single(subject: &dyn Subject, behaviour: Behaviour, input: Vec<Batch>) ->
     run(open(subject, &stage).as_mut(), &stage, 1, input).expect("the bundle succeeds")
 }
 
-fn rows(batches: &[&Batch]) -> Vec<(Vec<u8>, Timestamp, Vec<u8>, Vec<u8>)> {
+/// Value, timestamp, windows and pane of a row.
+type Columns = (Vec<u8>, Timestamp, Vec<u8>, Vec<u8>);
+
+fn rows(batches: &[&Batch]) -> Vec<Columns> {
     let owned = |row: Row<'_>| (row.value.to_vec(), row.timestamp, row.windows.to_vec(), row.pane.to_vec());
     batches.iter().flat_map(|batch| batch.iter().map(owned).collect::<Vec<_>>()).collect()
 }
@@ -158,7 +161,7 @@ pub fn metrics_belong_to_their_bundle(subject: &dyn Subject) {
 
 /// An element far larger than a batch should be.
 pub fn a_big_element_passes(subject: &dyn Subject) {
-    let big: Vec<u8> = (0..9_000_000u32).map(|at| (at * 31 >> 3) as u8).collect();
+    let big: Vec<u8> = (0..9_000_000u32).map(|at| ((at * 31) >> 3) as u8).collect();
     let outcome = run_single(subject, Behaviour::Identity, vec![batch(&[b"small", &big, b"after"])]);
     assert!(contents(&outcome, 0) == [b"small".to_vec(), big, b"after".to_vec()]);
 }
