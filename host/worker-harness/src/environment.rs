@@ -222,7 +222,11 @@ impl Environment {
         let log = self.options.log.clone();
         let harness = Harness::new(self.provision(), id.clone(), self.launcher.origin(&id), artifacts, log, exit_grace);
         self.host.register(&harness);
-        let launched = match self.launch(&harness).await {
+        let launched = tokio::select! {
+            launched = self.launch(&harness) => launched,
+            () = self.closed() => Err(Error::Aborted),
+        };
+        let launched = match launched {
             Ok(launched) => launched,
             Err(error) => {
                 harness.fail("was not started".to_owned());

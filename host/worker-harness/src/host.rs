@@ -36,6 +36,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 const FRAME_BYTES_MAX: u32 = 1 << 20;
 /// Calls and streams of one connection at the same time.
 const CALLS_MAX: u32 = 10_000;
+/// After this much silence of a connection, TCP finds out whether the other machine is still there.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// The server that SDK harnesses connect to. One per process is enough for any number of jobs.
 pub struct HarnessHost {
@@ -145,7 +147,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         .add_service(unlimited!(BeamFnWorkerStatusServer(services)))
         .add_service(unlimited!(ProvisionServiceServer(provisioning.clone())))
         .add_service(unlimited!(ArtifactRetrievalServiceServer(provisioning)))
-        .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
+        .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(TCP_KEEPALIVE)));
     if let Err(error) = served.await {
         tracing::error!(%error, "the server for SDK harnesses ended");
     }

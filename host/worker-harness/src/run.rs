@@ -231,7 +231,7 @@ impl Run {
         if response.requires_finalization {
             locked(&self.finalizable).add(id, harness, &active.instruction);
         }
-        let outputs = outputs.finish()?;
+        let outputs = outputs.finish().map_err(|error| active.named(error))?;
         Ok(Outcome { outputs, unprocessed, residuals, timers, metrics, finalize: response.requires_finalization })
     }
 }

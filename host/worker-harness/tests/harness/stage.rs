@@ -15,7 +15,7 @@ use worker::*;
 use worker_harness::{EnvironmentOptions, LogEntry, LogSink, Timeouts};
 
 /// A stage with a source, some sinks and some timer families; elements are bytes in the global window.
-pub fn stage(sinks: &[&str], families: &[&str]) -> StageSpec {
+pub(crate) fn stage(sinks: &[&str], families: &[&str]) -> StageSpec {
     let port = |transform: &str| PortSpec {
         transform: transform.into(),
         collection: format!("collection of {transform}"),
@@ -56,7 +56,7 @@ fn descriptor(sinks: &[&str]) -> Bytes {
 }
 
 /// Rows of the given byte strings at times 0, 1, 2, ...
-pub fn batch(values: &[&[u8]]) -> Batch {
+pub(crate) fn batch(values: &[&[u8]]) -> Batch {
     let mut builder = BatchBuilder::new();
     for (index, value) in values.iter().enumerate() {
         let mut encoded = Vec::new();
@@ -68,7 +68,7 @@ pub fn batch(values: &[&[u8]]) -> Batch {
 }
 
 /// The same rows as they travel.
-pub fn wire(values: &[&[u8]]) -> Bytes {
+pub(crate) fn wire(values: &[&[u8]]) -> Bytes {
     let mut out = Vec::new();
     for row in batch(values).iter() {
         out.extend_from_slice(&row.timestamp.encode());
@@ -78,19 +78,19 @@ pub fn wire(values: &[&[u8]]) -> Bytes {
 }
 
 /// What came out of a bundle: values by stage order of sinks.
-pub fn values(outcome: Outcome) -> Vec<Vec<u8>> {
+pub(crate) fn values(outcome: Outcome) -> Vec<Vec<u8>> {
     let batches = outcome.outputs.into_iter().map(|output| *output.payload.downcast::<Batch>().unwrap());
     batches.flat_map(|batch| batch.iter().map(|row| row.value.to_vec()).collect::<Vec<_>>()).collect()
 }
 
 /// Encoded byte strings.
-pub fn encoded(values: &[&[u8]]) -> Vec<Vec<u8>> {
+pub(crate) fn encoded(values: &[&[u8]]) -> Vec<Vec<u8>> {
     batch(values).iter().map(|row| row.value.to_vec()).collect()
 }
 
 /// State that serves one bag in pages of one element, and fails for keys called `broken`.
 #[derive(Default)]
-pub struct Bag(pub Mutex<Vec<Bytes>>);
+pub(crate) struct Bag(pub(crate) Mutex<Vec<Bytes>>);
 
 impl StateAccess for Bag {
     fn get(&self, key: &StateKey, from: Option<&Bytes>) -> Result<Page, Error> {
@@ -116,7 +116,7 @@ impl StateAccess for Bag {
 
 /// Keeps every message.
 #[derive(Default)]
-pub struct Log(pub Mutex<Vec<LogEntry>>);
+pub(crate) struct Log(pub(crate) Mutex<Vec<LogEntry>>);
 
 impl LogSink for Log {
     fn log(&self, entry: LogEntry) {
@@ -124,7 +124,7 @@ impl LogSink for Log {
     }
 }
 
-pub fn external(endpoint: impl ToString, capabilities: &[&str]) -> pb::Environment {
+pub(crate) fn external(endpoint: impl ToString, capabilities: &[&str]) -> pb::Environment {
     let endpoint = pb::ApiServiceDescriptor { url: endpoint.to_string(), authentication: None };
     let payload = pb::ExternalPayload { endpoint: Some(endpoint), params: BTreeMap::new() };
     pb::Environment {
@@ -135,7 +135,7 @@ pub fn external(endpoint: impl ToString, capabilities: &[&str]) -> pb::Environme
     }
 }
 
-pub fn options(environment: pb::Environment, log: Arc<Log>) -> EnvironmentOptions {
+pub(crate) fn options(environment: pb::Environment, log: Arc<Log>) -> EnvironmentOptions {
     EnvironmentOptions {
         job: JobId::from("job"),
         job_name: "test".to_owned(),
@@ -155,18 +155,18 @@ pub fn options(environment: pb::Environment, log: Arc<Log>) -> EnvironmentOption
 }
 
 /// A bundle under way.
-pub struct Running(pub mpsc::Receiver<Result<Outcome, Error>>);
+pub(crate) struct Running(pub(crate) mpsc::Receiver<Result<Outcome, Error>>);
 
 impl Running {
     /// Its result, which must come once only.
-    pub fn wait(self) -> Result<Outcome, Error> {
+    pub(crate) fn wait(self) -> Result<Outcome, Error> {
         let result = self.0.recv_timeout(Duration::from_secs(30)).expect("the bundle completes");
         assert!(self.0.recv_timeout(Duration::from_millis(20)).is_err(), "the bundle completes once");
         result
     }
 }
 
-pub fn start(slot: &mut dyn Slot, spec: &StageSpec, id: u64, input: Vec<Batch>, timers: Vec<FiredTimer>, state: Arc<Bag>) -> Running {
+pub(crate) fn start(slot: &mut dyn Slot, spec: &StageSpec, id: u64, input: Vec<Batch>, timers: Vec<FiredTimer>, state: Arc<Bag>) -> Running {
     let (sender, receiver) = mpsc::channel();
     let stager = Arc::new(|batch: Batch| Ok(Box::new(batch) as worker::outputs::Payload));
     let outputs = Outputs::new(spec, OutputOptions { shards: 1, shard: ShardId(0), first: 0, stager });

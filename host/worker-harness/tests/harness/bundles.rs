@@ -1,31 +1,27 @@
-//! The host against a harness that does what each test says, well or badly.
-
-mod fake;
-#[path = "fake/stage.rs"]
-mod stage;
+//! Bundles, from their request to their outcome, and everything that may go wrong on the way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fake::{Input, Pool, Sdk};
 use model::metrics::MetricValue;
 use model::{BundleId, ShardId, Timestamp, pane};
 use proto::fnapi::instruction_request::Request as Ask;
 use proto::fnapi::instruction_response::Response as Answer;
 use proto::fnapi::process_bundle_split_response::ChannelSplit;
 use proto::fnapi::*;
-use stage::*;
 use worker::{Error, FiredTimer, Slot, Worker};
 use worker_harness::{EnvironmentOptions, HarnessEnvironment, HarnessHost, HostOptions, Timeouts};
+
+use crate::fake::{self, Input, Pool, Sdk};
+use crate::stage::*;
 
 /// A host and one environment whose harnesses run a script.
 struct Setup {
     host: HarnessHost,
     environment: Arc<HarnessEnvironment>,
     pool: Pool,
-    log: Arc<Log>,
 }
 
 fn setup<F>(capabilities: &[&str], tune: impl FnOnce(&mut Timeouts), script: impl Fn(Sdk) -> F + Send + Sync + 'static) -> Setup
@@ -34,11 +30,10 @@ where
 {
     let pool = Pool::start(script);
     let host = HarnessHost::start(HostOptions::loopback("test"), tokio::runtime::Handle::current()).unwrap();
-    let log = Arc::new(Log::default());
-    let mut options: EnvironmentOptions = options(external(pool.address, capabilities), log.clone());
+    let mut options: EnvironmentOptions = options(external(pool.address, capabilities), Arc::default());
     tune(&mut options.timeouts);
     let environment = host.environment(options).unwrap();
-    Setup { host, environment, pool, log }
+    Setup { host, environment, pool }
 }
 
 impl Setup {
@@ -323,14 +318,12 @@ async fn a_harness_that_does_not_answer_has_failed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_harness_that_does_not_connect_has_failed() {
-    let setup = setup(&[], |timeouts| timeouts.connect = Duration::from_millis(200), |sdk| async move { drop(sdk) });
-    // The script above connects; one that is never run does not.
-    let silent = Pool::start(|_| async {});
-    drop(silent);
+    // A pool that accepts connections and says nothing, and then one that is not there at all.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut options = options(external(listener.local_addr().unwrap(), &[]), setup.log.clone());
+    let host = HarnessHost::start(HostOptions::loopback("test"), tokio::runtime::Handle::current()).unwrap();
+    let mut options = options(external(listener.local_addr().unwrap(), &[]), Arc::default());
     options.timeouts.connect = Duration::from_millis(200);
-    let environment = setup.host.environment(options).unwrap();
+    let environment = host.environment(options).unwrap();
     let spec = stage(&["out"], &[]);
     let mut slot = environment.open(Arc::new(spec.clone()), ShardId(0)).unwrap();
     let error = run(&mut *slot, &spec, &[b"a"]).unwrap_err();
@@ -512,6 +505,7 @@ async fn metrics_by_short_id_are_resolved_once_and_never_added_to_full_ones() {
                 }
                 Ask::MonitoringInfos(request) => {
                     asked += request.monitoring_info_id.len();
+                    assert!(asked <= 3, "each short id is asked for once");
                     let known = [
                         ("r", monitoring("beam:metric:data_channel:read_index:v1", "sum_int64:v1", "source", b"")),
                         ("u", monitoring("beam:metric:user:sum_int64:v1", "sum_int64:v1", "step", b"")),
@@ -521,7 +515,6 @@ async fn metrics_by_short_id_are_resolved_once_and_never_added_to_full_ones() {
                     let monitoring_info = wanted.map(|(id, info)| (id.to_owned(), info)).collect();
                     sdk.answer(&id, Answer::MonitoringInfos(MonitoringInfosMetadataResponse { monitoring_info }));
                 }
-                Ask::FinalizeBundle(_) => assert_eq!(asked, 3, "each short id is asked for once"),
                 other => panic!("unexpected {other:?}"),
             }
         }
@@ -606,7 +599,7 @@ async fn an_aborted_bundle_gets_its_terminators_and_has_no_effect() {
     let spec = stage(&["out"], &[]);
     let mut slot = setup.slot(&spec);
     let value = vec![1u8; 3 << 20];
-    let running = start(&mut *slot, &spec, 1, vec![batch(&[&value; 8])], vec![], Arc::default());
+    let running = start(&mut *slot, &spec, 1, vec![batch(&[value.as_slice(); 8])], vec![], Arc::default());
     assert_eq!(receiver.recv_timeout(Duration::from_secs(10)).unwrap(), "begun");
     slot.abort(BundleId(1));
     assert!(matches!(running.wait(), Err(Error::Aborted)));

@@ -22,10 +22,10 @@ use tonic::{Request, Response, Status, Streaming};
 type Script = Arc<dyn Fn(Sdk) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// A worker pool whose workers run a script.
-pub struct Pool {
-    pub address: SocketAddr,
-    pub stopped: Arc<Mutex<Vec<String>>>,
-    pub started: Arc<Mutex<Vec<String>>>,
+pub(crate) struct Pool {
+    pub(crate) address: SocketAddr,
+    pub(crate) stopped: Arc<Mutex<Vec<String>>>,
+    pub(crate) started: Arc<Mutex<Vec<String>>>,
 }
 
 #[derive(Clone)]
@@ -36,7 +36,7 @@ struct Service {
 }
 
 impl Pool {
-    pub fn start<F>(script: impl Fn(Sdk) -> F + Send + Sync + 'static) -> Pool
+    pub(crate) fn start<F>(script: impl Fn(Sdk) -> F + Send + Sync + 'static) -> Pool
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -73,21 +73,21 @@ impl BeamFnExternalWorkerPool for Service {
 }
 
 /// One connected harness.
-pub struct Sdk {
-    pub worker_id: String,
-    pub channel: Channel,
-    pub responses: mpsc::UnboundedSender<InstructionResponse>,
+pub(crate) struct Sdk {
+    pub(crate) worker_id: String,
+    pub(crate) channel: Channel,
+    pub(crate) responses: mpsc::UnboundedSender<InstructionResponse>,
     control: Streaming<InstructionRequest>,
 }
 
 /// One open data stream.
-pub struct Data {
-    pub sender: mpsc::UnboundedSender<Elements>,
+pub(crate) struct Data {
+    pub(crate) sender: mpsc::UnboundedSender<Elements>,
     receiver: Streaming<Elements>,
 }
 
 /// One open state stream.
-pub struct State {
+pub(crate) struct State {
     sender: mpsc::UnboundedSender<StateRequest>,
     receiver: Streaming<StateResponse>,
     next: u64,
@@ -95,19 +95,19 @@ pub struct State {
 
 /// All that a bundle was sent.
 #[derive(Debug, Default)]
-pub struct Input {
-    pub data: Vec<Bytes>,
-    pub timers: Vec<elements::Timers>,
+pub(crate) struct Input {
+    pub(crate) data: Vec<Bytes>,
+    pub(crate) timers: Vec<elements::Timers>,
 }
 
-pub fn with_id<T>(message: T, worker_id: &str) -> Request<T> {
+pub(crate) fn with_id<T>(message: T, worker_id: &str) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("worker_id", worker_id.parse().unwrap());
     request
 }
 
 impl Sdk {
-    pub async fn connect(endpoint: &str, worker_id: &str) -> Sdk {
+    pub(crate) async fn connect(endpoint: &str, worker_id: &str) -> Sdk {
         let channel = Channel::from_shared(format!("http://{endpoint}")).unwrap().connect().await.unwrap();
         let (responses, receiver) = mpsc::unbounded_channel();
         let request = with_id(UnboundedReceiverStream::new(receiver), worker_id);
@@ -116,13 +116,13 @@ impl Sdk {
     }
 
     /// The next instruction; none when the host has closed the stream.
-    pub async fn next(&mut self) -> Option<(String, Ask)> {
+    pub(crate) async fn next(&mut self) -> Option<(String, Ask)> {
         let request = self.control.message().await.ok()??;
         Some((request.instruction_id, request.request.unwrap()))
     }
 
     /// The next bundle; progress requests on the way are answered emptily.
-    pub async fn next_bundle(&mut self) -> Option<(String, ProcessBundleRequest)> {
+    pub(crate) async fn next_bundle(&mut self) -> Option<(String, ProcessBundleRequest)> {
         loop {
             match self.next().await? {
                 (id, Ask::ProcessBundle(request)) => return Some((id, request)),
@@ -132,7 +132,7 @@ impl Sdk {
         }
     }
 
-    pub fn answer(&self, id: &str, answer: Answer) {
+    pub(crate) fn answer(&self, id: &str, answer: Answer) {
         let _ = self.responses.send(InstructionResponse {
             instruction_id: id.to_owned(),
             error: String::new(),
@@ -140,22 +140,22 @@ impl Sdk {
         });
     }
 
-    pub fn finish(&self, id: &str, response: ProcessBundleResponse) {
+    pub(crate) fn finish(&self, id: &str, response: ProcessBundleResponse) {
         self.answer(id, Answer::ProcessBundle(response));
     }
 
-    pub fn error(&self, id: &str, error: &str) {
+    pub(crate) fn error(&self, id: &str, error: &str) {
         let response = InstructionResponse { instruction_id: id.to_owned(), error: error.to_owned(), response: None };
         let _ = self.responses.send(response);
     }
 
-    pub async fn descriptor(&self, id: &str) -> Result<ProcessBundleDescriptor, Status> {
+    pub(crate) async fn descriptor(&self, id: &str) -> Result<ProcessBundleDescriptor, Status> {
         let request = GetProcessBundleDescriptorRequest { process_bundle_descriptor_id: id.to_owned() };
         let response = BeamFnControlClient::new(self.channel.clone()).get_process_bundle_descriptor(request).await?;
         Ok(response.into_inner())
     }
 
-    pub async fn data(&self, stream: &str) -> Data {
+    pub(crate) async fn data(&self, stream: &str) -> Data {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut request = with_id(UnboundedReceiverStream::new(receiver), &self.worker_id);
         if !stream.is_empty() {
@@ -167,7 +167,7 @@ impl Sdk {
         Data { sender, receiver: client.data(request).await.unwrap().into_inner() }
     }
 
-    pub async fn state(&self) -> State {
+    pub(crate) async fn state(&self) -> State {
         let (sender, receiver) = mpsc::unbounded_channel();
         let request = with_id(UnboundedReceiverStream::new(receiver), &self.worker_id);
         let receiver = BeamFnStateClient::new(self.channel.clone()).state(request).await.unwrap().into_inner();
@@ -177,7 +177,7 @@ impl Sdk {
 
 impl Data {
     /// Reads until the source and `families` timer families of a bundle have ended. Payload and end never share an entry.
-    pub async fn input(&mut self, instruction: &str, families: usize) -> Input {
+    pub(crate) async fn input(&mut self, instruction: &str, families: usize) -> Input {
         let mut input = Input::default();
         let mut open = families + 1;
         while open > 0 {
@@ -198,14 +198,14 @@ impl Data {
         input
     }
 
-    pub fn send(&self, instruction: &str, sink: &str, data: Bytes, is_last: bool) {
+    pub(crate) fn send(&self, instruction: &str, sink: &str, data: Bytes, is_last: bool) {
         let data = vec![elements::Data { instruction_id: instruction.to_owned(), transform_id: sink.to_owned(), data, is_last }];
         let _ = self.sender.send(Elements { data, timers: vec![] });
     }
 }
 
 impl State {
-    pub async fn ask(&mut self, instruction: &str, key: state_key::Type, request: state_request::Request) -> StateResponse {
+    pub(crate) async fn ask(&mut self, instruction: &str, key: state_key::Type, request: state_request::Request) -> StateResponse {
         self.next += 1;
         let id = self.next.to_string();
         let request = StateRequest {
@@ -222,7 +222,7 @@ impl State {
 }
 
 /// Waits until a condition holds.
-pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..500 {
         if condition() {
             return;
