@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// A core module of this workspace, as cargo makes it.
-pub fn guest(package: &str) -> Vec<u8> {
+pub(crate) fn guest(package: &str) -> Vec<u8> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let folder = BUILT.get_or_init(build);
     let path = folder.join(format!("{}.wasm", package.replace('-', "_")));

@@ -9,8 +9,8 @@ use crate::guests::guest;
 use crate::running::{Fixture, Transform, batch, int, text, values};
 
 fn open_with(options: Options, name: &str, input: Coder, outputs: &[(&str, Coder)]) -> Fixture {
-    let engine = WasmEngine::new(options).unwrap();
-    let component = engine.component(&guest("test-guest")).unwrap();
+    let engine = WasmEngine::new(options).expect("the engine is made");
+    let component = engine.component(&guest("test-guest")).expect("the test guest is a component");
     Transform { name, config: b"", input, outputs }.open_in(&engine, component).expect("the stage opens")
 }
 

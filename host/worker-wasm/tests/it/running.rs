@@ -20,7 +20,7 @@ use worker_wasm::{Component, LogLevel, Options, WasmEngine};
 use crate::guests::guest;
 
 /// The engine with default options and the test guest, shared by all tests.
-pub fn test_guest() -> (&'static WasmEngine, Arc<Component>) {
+pub(crate) fn test_guest() -> (&'static WasmEngine, Arc<Component>) {
     static ENGINE: OnceLock<WasmEngine> = OnceLock::new();
     static COMPONENT: OnceLock<Arc<Component>> = OnceLock::new();
     let engine = ENGINE.get_or_init(|| WasmEngine::new(Options::default()).expect("the engine is made"));
@@ -28,22 +28,22 @@ pub fn test_guest() -> (&'static WasmEngine, Arc<Component>) {
 }
 
 /// A slot for one transform, and what it needs.
-pub struct Fixture {
-    pub stage: Arc<StageSpec>,
-    pub slot: Box<dyn Slot>,
-    pub logs: Arc<Mutex<Vec<(LogLevel, String)>>>,
+pub(crate) struct Fixture {
+    pub(crate) stage: Arc<StageSpec>,
+    pub(crate) slot: Box<dyn Slot>,
+    pub(crate) logs: Arc<Mutex<Vec<(LogLevel, String)>>>,
 }
 
 /// A transform to run: name in the component, configuration, coders, tags of the outputs that the stage delivers.
-pub struct Transform<'a> {
-    pub name: &'a str,
-    pub config: &'a [u8],
-    pub input: Coder,
-    pub outputs: &'a [(&'a str, Coder)],
+pub(crate) struct Transform<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) config: &'a [u8],
+    pub(crate) input: Coder,
+    pub(crate) outputs: &'a [(&'a str, Coder)],
 }
 
 impl Transform<'_> {
-    pub fn stage(&self) -> StageSpec {
+    pub(crate) fn stage(&self) -> StageSpec {
         let port = |transform: &str, collection: &str, coder: &Coder| PortSpec {
             transform: TransformId::from(transform),
             collection: collection.to_owned(),
@@ -79,23 +79,25 @@ impl Transform<'_> {
         }
     }
 
-    pub fn open_in(&self, engine: &WasmEngine, component: Arc<Component>) -> Result<Fixture, Error> {
+    pub(crate) fn open_in(&self, engine: &WasmEngine, component: Arc<Component>) -> Result<Fixture, Error> {
         let logs: Arc<Mutex<Vec<(LogLevel, String)>>> = Arc::default();
         let sink = logs.clone();
-        let log = move |entry: &worker_wasm::LogEntry<'_>| sink.lock().unwrap().push((entry.level, entry.message.to_owned()));
+        let log = move |entry: &worker_wasm::LogEntry<'_>| {
+            sink.lock().expect("no test panics while it logs").push((entry.level, entry.message.to_owned()))
+        };
         let worker = engine.worker_logging_to(BTreeMap::from([(EnvironmentId(0), component)]), Arc::new(log));
         let stage = Arc::new(self.stage());
         Ok(Fixture { slot: worker.open(stage.clone(), ShardId(0))?, stage, logs })
     }
 
-    pub fn open(&self) -> Fixture {
+    pub(crate) fn open(&self) -> Fixture {
         let (engine, component) = test_guest();
         self.open_in(engine, component).expect("the stage opens")
     }
 }
 
 impl Fixture {
-    pub fn run(&mut self, input: Vec<Batch>) -> Result<Outcome, Error> {
+    pub(crate) fn run(&mut self, input: Vec<Batch>) -> Result<Outcome, Error> {
         let result = Arc::new(Mutex::new(None));
         let done = result.clone();
         let stager: worker::outputs::Stager = Arc::new(|batch| Ok(Box::new(batch)));
@@ -107,19 +109,19 @@ impl Fixture {
             timers: Vec::new(),
             state: Arc::new(NoState),
             outputs: Outputs::new(&self.stage, options),
-            done: Box::new(move |_, outcome| *done.lock().unwrap() = Some(outcome)),
+            done: Box::new(move |_, outcome| *done.lock().expect("it is locked for a moment") = Some(outcome)),
         });
-        let result = result.lock().unwrap().take();
+        let result = result.lock().expect("it is locked for a moment").take();
         result.expect("a synchronous worker completes before it returns")
     }
 
     /// Runs one batch that must succeed.
-    pub fn ok(&mut self, input: Batch) -> Outcome {
+    pub(crate) fn ok(&mut self, input: Batch) -> Outcome {
         self.run(vec![input]).expect("the bundle succeeds")
     }
 
     /// Runs one batch that must fail in user code; the message.
-    pub fn fails(&mut self, input: Batch) -> String {
+    pub(crate) fn fails(&mut self, input: Batch) -> String {
         match self.run(vec![input]) {
             Err(Error::User { transform, message }) => {
                 assert_eq!(transform, Some(TransformId::from("t1")), "{message}");
@@ -131,7 +133,7 @@ impl Fixture {
 }
 
 /// Encoded values in the global window at time 0.
-pub fn batch(values: impl IntoIterator<Item = Vec<u8>>) -> Batch {
+pub(crate) fn batch(values: impl IntoIterator<Item = Vec<u8>>) -> Batch {
     let mut builder = BatchBuilder::new();
     for value in values {
         let timestamp = Timestamp::from_millis(0);
@@ -140,29 +142,29 @@ pub fn batch(values: impl IntoIterator<Item = Vec<u8>>) -> Batch {
     builder.finish()
 }
 
-pub fn text(text: &str) -> Vec<u8> {
+pub(crate) fn text(text: &str) -> Vec<u8> {
     let mut value = Vec::new();
     model::reader::put_length_prefixed(&mut value, text.as_bytes());
     value
 }
 
-pub fn int(number: i64) -> Vec<u8> {
+pub(crate) fn int(number: i64) -> Vec<u8> {
     let mut value = Vec::new();
     model::reader::put_varint(&mut value, number as u64);
     value
 }
 
 /// All values of a sink, one after another, in order.
-pub fn values(outcome: &Outcome, sink: u32) -> Vec<Vec<u8>> {
+pub(crate) fn values(outcome: &Outcome, sink: u32) -> Vec<Vec<u8>> {
     let batches = outcome
         .outputs
         .iter()
         .filter(|output| output.input == sink)
-        .map(|output| output.payload.downcast_ref::<Batch>().unwrap());
+        .map(|output| output.payload.downcast_ref::<Batch>().expect("the stager keeps batches"));
     batches.flat_map(|batch| batch.iter().map(|row| row.value.to_vec()).collect::<Vec<_>>()).collect()
 }
 
-pub fn metric<'a>(outcome: &'a Outcome, wanted: impl Fn(&MetricName) -> bool) -> Option<&'a MetricValue> {
+pub(crate) fn metric<'a>(outcome: &'a Outcome, wanted: impl Fn(&MetricName) -> bool) -> Option<&'a MetricValue> {
     outcome.metrics.iter().find(|(name, _)| wanted(name)).map(|(_, value)| value)
 }
 

@@ -7,8 +7,10 @@ use crate::running::{Fixture, Transform, batch, int, test_guest, text, values};
 
 fn open(name: &str, input: Coder) -> Fixture {
     let (engine, _) = test_guest();
-    let component = engine.component(&guest("wordcount")).unwrap();
-    Transform { name, config: b"", input, outputs: &[("output", Coder::StringUtf8)] }.open_in(engine, component).unwrap()
+    let component = engine.component(&guest("wordcount")).expect("the example is a component");
+    Transform { name, config: b"", input, outputs: &[("output", Coder::StringUtf8)] }
+        .open_in(engine, component)
+        .expect("the stage opens")
 }
 
 #[test]
