@@ -164,7 +164,7 @@ pub(crate) fn values(outcome: &Outcome, sink: u32) -> Vec<Vec<u8>> {
     batches.flat_map(|batch| batch.iter().map(|row| row.value.to_vec()).collect::<Vec<_>>()).collect()
 }
 
-pub(crate) fn metric<'a>(outcome: &'a Outcome, wanted: impl Fn(&MetricName) -> bool) -> Option<&'a MetricValue> {
+pub(crate) fn metric(outcome: &Outcome, wanted: impl Fn(&MetricName) -> bool) -> Option<&MetricValue> {
     outcome.metrics.iter().find(|(name, _)| wanted(name)).map(|(_, value)| value)
 }
 
