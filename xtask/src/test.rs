@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::steps::{cargo, run, step, target};
+use crate::steps::{GUESTS, HOST, cargo, run, step, target};
 
 /// Builds the binary and the components, then runs the tests of every crate and last the integration tests.
 pub(crate) fn run_all(filter: &[String]) -> Result<()> {
@@ -10,12 +10,11 @@ pub(crate) fn run_all(filter: &[String]) -> Result<()> {
     let python = crate::setup::python()?;
     build()?;
     crate::component::build_all()?;
-    let mut units = cargo(&["test", "--release", "--workspace", "--exclude", "tests", "--quiet"]);
-    units.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "false");
     if filter.is_empty() {
-        run(&mut units).context("unit tests")?;
+        run(&mut cargo(&[&["test", "--quiet"], GUESTS].concat())).context("tests of the guests")?;
+        run(&mut cargo(&[&["test", "--quiet"], HOST, &["--exclude", "tests"]].concat())).context("tests of the crates")?;
     }
-    let mut integration = cargo(&["test", "--release", "--package", "tests", "--"]);
+    let mut integration = cargo(&[&["test"], HOST, &["--test", "integration", "--"]].concat());
     integration.args(filter);
     integration.env("PURLIN_BINARY", target().join("release/purlin"));
     integration.env("PURLIN_PYTHON", python.join("bin/python"));
@@ -26,7 +25,7 @@ pub(crate) fn run_all(filter: &[String]) -> Result<()> {
 /// The binary.
 pub(crate) fn build() -> Result<()> {
     step("build", || {
-        run(&mut cargo(&["build", "--release", "--package", "server", "--quiet"]))?;
+        run(&mut cargo(&[&["build", "--quiet"], HOST].concat()))?;
         Ok("purlin".into())
     })
 }
