@@ -194,13 +194,13 @@ impl Payloads {
         };
         for (job, (first, last)) in deleted {
             for (from, to) in self.stretches_without_life(job, first, last) {
-                self.store.free_range(Table::Payloads, &keys::chunk(job, from, 0), &keys::chunk(job, to, 0))?;
+                self.store.free_range(Table::Payloads, &keys::chunk(job, from, 0), &keys::chunk(job, to, u32::MAX))?;
             }
         }
         Ok(())
     }
 
-    /// Ranges of numbers of a job that touch `[first, last]` and hold no live payload.
+    /// Ranges of numbers of a job, ends included, that touch `[first, last]` and hold no live payload.
     fn stretches_without_life(&self, job: JobNumber, first: u64, last: u64) -> Vec<(u64, u64)> {
         let kept = lock(&self.kept);
         let before = kept.live.range((job, 0)..(job, first)).next_back().map_or(0, |(_, number)| number + 1);
@@ -210,7 +210,7 @@ impl Payloads {
         let mut from = before;
         for number in kept.live.range((job, first)..=(job, last)).map(|(_, number)| *number).chain([after]) {
             if from < number && stretches.len() < SWEEP_STRETCHES_MAX {
-                stretches.push((from, number));
+                stretches.push((from, number - 1));
             }
             from = number.saturating_add(1);
         }

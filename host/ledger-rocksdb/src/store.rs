@@ -208,7 +208,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Drops whole files of a range whose rows were deleted, so that their space is free at once.
+    /// Drops whole files of `[from, to]`, all of whose rows were deleted, so that their space is free at once.
     pub(crate) fn free_range(&self, table: Table, from: &[u8], to: &[u8]) -> Result<(), Error> {
         self.database.delete_file_in_range_cf(self.family(table), from, to).map_err(storage)
     }

@@ -13,10 +13,10 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -65,11 +65,11 @@ fn parent() {
         let mut child = Command::new(executable).arg("child").arg(&data).arg(policy).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(said.next().unwrap().unwrap(), "open");
+        let said = std::thread::spawn(move || said.map_while(Result::ok).collect::<Vec<String>>());
         std::thread::sleep(Duration::from_millis(below(400)));
         child.kill().unwrap();
-        child.wait().unwrap();
-        // What was said before the kill is still in the pipe.
-        let lines: Vec<String> = said.map_while(Result::ok).collect();
+        assert_eq!(child.wait().unwrap().signal(), Some(9), "the child has ended by itself");
+        let lines = said.join().unwrap();
         let last = |kind: &str| lines.iter().rev().find_map(|line| line.strip_prefix(kind)?.parse::<u64>().ok());
         let found = check(&data);
         println!("killed: round {round}, policy {policy}: {found:?}");
@@ -129,16 +129,21 @@ fn drain(data: &Path) {
 }
 
 fn child(data: &Path, sync: Sync) {
+    // A thread that fails must not leave the other one running.
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
     let ledger = RocksLedger::open(&Options { sync, memory_bytes_max: 1 << 20, ..Options::durable(data) }).unwrap();
     let [mut zero, mut one] = shards(&ledger);
     let job = zero.job.clone();
     let (backlog_zero, backlog_one) = (zero.shard.recover().unwrap().entries, one.shard.recover().unwrap().entries);
     say("open".to_owned());
-    let parked = AtomicBool::new(true);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             one.take_all(backlog_one, "seen/", Some(0));
-            while parked.load(Ordering::Relaxed) {
+            loop {
                 let arrived = entries(one.shard.poll(16).unwrap());
                 one.take_all(arrived, "seen/", Some(0));
             }
