@@ -107,12 +107,14 @@ fn windows(spec: &StageSpec) -> WindowCoder {
     spec.source.window_coder
 }
 
-/// Whether a worker's list of unprocessed rows makes sense for `rows` rows of input.
-pub fn plausible(outcome: &Outcome, rows: usize) -> bool {
+/// Whether what a worker left undone makes sense: of `rows` rows of input, and with residuals only where the stage is
+/// splittable.
+pub fn plausible(outcome: &Outcome, rows: usize, splittable: bool) -> bool {
     let mut last = 0;
-    outcome.unprocessed.iter().all(|range| {
+    let sane = outcome.unprocessed.iter().all(|range| {
         let sane = range.start >= last && range.start < range.end && range.end <= rows;
         last = range.end;
         sane
-    })
+    });
+    sane && (splittable || outcome.residuals.is_empty())
 }

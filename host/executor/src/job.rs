@@ -159,7 +159,8 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    fn result(&self) -> Result<(), Failure> {
+    /// The first failure, if there was one.
+    pub fn result(&self) -> Result<(), Failure> {
         match self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone() {
             Some(failure) => Err(failure),
             None => Ok(()),
@@ -214,7 +215,7 @@ impl Job {
 fn run_guarded(shared: &Arc<Shared>, shard: ShardId, events: Receiver<Event>) {
     let result = catch_unwind(AssertUnwindSafe(|| run(shared, shard, events)));
     let failure = match result {
-        Ok(Ok(())) => return shared.quiescence.finished(shard),
+        Ok(Ok(())) => return,
         Ok(Err(failure)) => failure,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());

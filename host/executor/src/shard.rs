@@ -74,6 +74,8 @@ pub struct Shard {
     finished: Vec<Finished>,
     reports: Vec<ledger::WatermarkReport>,
     pending: Option<PendingCommit>,
+    /// Whether the job's first commit of this shard is durable; nothing may run or be reported before.
+    begun: bool,
     tries: BTreeMap<StageId, u32>,
     looked_ms: i64,
 }
@@ -113,6 +115,7 @@ impl Shard {
             finished: Vec::new(),
             reports: Vec::new(),
             pending: None,
+            begun: true,
             tries: BTreeMap::new(),
             looked_ms: 0,
         };
@@ -140,15 +143,15 @@ impl Shard {
         }
         let started = CellSpace::Executor.cell(b"started");
         if state.get(&started).map_err(Failure::storage)?.is_none() {
-            self.begin(started)?;
+            self.begun = false;
+            self.pending = Some(PendingCommit { commit: self.beginning(started), bundles: Vec::new(), tries: 0, not_before_ms: i64::MIN });
         }
         self.intake()?;
-        self.collect_reports();
         Ok(())
     }
 
     /// The first commit of a job: one empty element for every impulse, on the first shard.
-    fn begin(&mut self, started: bytes::Bytes) -> Result<(), Failure> {
+    fn beginning(&self, started: bytes::Bytes) -> Commit {
         let mut commit = Commit { state: vec![StateWrite { cell: started, value: Some(bytes::Bytes::new()) }], ..Commit::default() };
         let plan = &self.shared.spec.plan;
         for stage in plan.stages.iter().filter(|_| self.id == ShardId(0)) {
@@ -165,7 +168,7 @@ impl Shard {
                 });
             }
         }
-        self.ledger.commit(&commit).map_err(|error| Failure::Infrastructure(error.to_string()))
+        commit
     }
 
     /// Does what can be done now. Never blocks on a worker.
@@ -173,11 +176,11 @@ impl Shard {
         let version = self.shared.quiescence.version();
         let mut progressed = self.take_events()?;
         progressed |= self.intake()?;
-        while let Some(work) = self.engine.next(now_ms) {
-            self.start(work, now_ms)?;
-            progressed = true;
+        if self.begun {
+            progressed |= self.start_all(now_ms)?;
+            progressed |= self.take_events()?;
+            self.collect_reports();
         }
-        progressed |= self.take_events()?;
         progressed |= self.commit(now_ms)?;
         self.look_at_running(now_ms);
         if progressed {
@@ -186,9 +189,19 @@ impl Shard {
         }
         if self.settled() && self.engine.finished() {
             self.shared.progress.set_status(self.id, self.engine.status());
+            self.shared.quiescence.finished(self.id);
             return Ok(Step::Finished);
         }
         self.rest(version, now_ms)
+    }
+
+    fn start_all(&mut self, now_ms: i64) -> Result<bool, Failure> {
+        let mut any = false;
+        while let Some(work) = self.engine.next(now_ms) {
+            self.start(work, now_ms)?;
+            any = true;
+        }
+        Ok(any)
     }
 
     fn settled(&self) -> bool {
@@ -256,8 +269,9 @@ impl Shard {
     fn done(&mut self, bundle: BundleId, running: Running, result: Result<Outcome, worker::Error>) -> Result<(), Failure> {
         let stage = running.stage;
         match result {
-            Ok(outcome) if !commit::plausible(&outcome, running.rows) => {
-                Err(Failure::internal(format!("the worker of {} returned impossible splits", self.name(stage))))
+            Ok(outcome) if !commit::plausible(&outcome, self.splittable_rows(&running), self.is_splittable(stage)) => {
+                self.shared.metrics.forget(self.id, bundle);
+                Err(Failure::internal(format!("the worker of \"{}\" returned impossible splits", self.name(stage))))
             }
             Ok(outcome) => {
                 self.tries.remove(&stage);
@@ -284,6 +298,18 @@ impl Shard {
 
     fn name(&self, stage: StageId) -> &str {
         &self.shared.stages[stage.0 as usize].name
+    }
+
+    fn is_splittable(&self, stage: StageId) -> bool {
+        self.shared.stages[stage.0 as usize].splittable
+    }
+
+    /// Rows of input that a worker may leave: what a grouping stage has absorbed cannot be left.
+    fn splittable_rows(&self, running: &Running) -> usize {
+        match self.shared.spec.plan.stages[running.stage.0 as usize].head {
+            Head::Grouping(_) => 0,
+            Head::Plain | Head::Restrictions { .. } => running.rows,
+        }
     }
 
     /// Takes in everything that the ledger has for this shard.
@@ -459,6 +485,7 @@ impl Shard {
     fn committed(&mut self, bundles: Vec<(Finished, Counts)>) -> Result<(), Failure> {
         self.shared.quiescence.committed();
         self.shared.progress.commits.fetch_add(1, Ordering::Relaxed);
+        self.begun = true;
         self.intake()?;
         for (finished, counts) in bundles {
             self.engine.committed(finished.bundle);
@@ -474,7 +501,6 @@ impl Shard {
                 slot.finalize(finished.bundle);
             }
         }
-        self.collect_reports();
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! budget; the index holds eight bytes a row and the windows. The engine lets a bundle start only when what it may
 //! read is complete, so an index that has taken in all entries never changes under a reader.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -42,8 +42,10 @@ struct Source {
 
 #[derive(Default)]
 struct Content {
-    /// Offsets of all broadcast entries by producer, ascending.
+    /// Offsets of all broadcast entries by producer, in the order in which they came: commits of different shards may become
+    /// visible in another order than that of their offsets, and what a view has taken in must stay in front.
     entries: BTreeMap<(StageId, u32), Vec<u64>>,
+    known: HashSet<u64>,
     views: HashMap<(TransformId, String), View>,
     batches: HashMap<u64, Arc<Batch>>,
     recent: VecDeque<u64>,
@@ -61,12 +63,23 @@ struct View {
 #[derive(Default)]
 struct Window {
     rows: Vec<RowAt>,
-    /// Rows by hash of their key, and the first row of each distinct key in order; filled for keyed reads only.
+    /// Filled for keyed reads only.
     keys: Option<Keys>,
 }
 
+#[derive(Default)]
 struct Keys {
-    rows: HashMap<u64, Vec<RowAt>>,
+    /// By hash of the key.
+    alike: HashMap<u64, Alike>,
+    /// The first row of each distinct key, in order.
+    distinct: Vec<RowAt>,
+}
+
+/// Rows whose keys have one hash, which is mostly one key.
+#[derive(Default)]
+struct Alike {
+    rows: Vec<RowAt>,
+    /// The first row of each of the keys.
     distinct: Vec<RowAt>,
 }
 
@@ -86,9 +99,8 @@ impl SideInputs {
     /// Takes in a broadcast entry; every shard reports every entry, the first report counts.
     pub fn add(&self, header: &EntryHeader) {
         let mut content = self.lock();
-        let offsets = content.entries.entry((header.stage, header.input)).or_default();
-        if let Err(place) = offsets.binary_search(&header.position.offset) {
-            offsets.insert(place, header.position.offset);
+        if content.known.insert(header.position.offset) {
+            content.entries.entry((header.stage, header.input)).or_default().push(header.position.offset);
         }
     }
 
@@ -185,21 +197,21 @@ impl PageReader<'_> {
             return Ok(());
         }
         let all = found.rows.clone();
-        let mut keys = Keys { rows: HashMap::new(), distinct: Vec::new() };
+        let mut keys = Keys::default();
         for at in all {
             let (batch, row) = self.row(at)?;
-            let key = key_of(&self.source.coder, batch.value(row))?.to_vec();
-            let hash = worker::outputs::key_hash(&key);
-            let alike = keys.rows.get(&hash).cloned().unwrap_or_default();
+            let key = key_of(&self.source.coder, batch.value(row))?;
+            let alike = keys.alike.entry(worker::outputs::key_hash(key)).or_default();
             let mut known = false;
-            for other in alike {
-                let (batch, row) = self.row(other)?;
+            for first in &alike.distinct {
+                let (batch, row) = self.row(*first)?;
                 known |= key_of(&self.source.coder, batch.value(row))? == key;
             }
             if !known {
+                alike.distinct.push(at);
                 keys.distinct.push(at);
             }
-            keys.rows.entry(hash).or_default().push(at);
+            alike.rows.push(at);
         }
         let view = self.content.views.get_mut(&self.id).expect("the window was found in it");
         view.windows.get_mut(window).expect("the window was found").keys = Some(keys);
@@ -210,7 +222,7 @@ impl PageReader<'_> {
         self.index_keys(window)?;
         let hash = worker::outputs::key_hash(key);
         let keys = self.window(window).and_then(|window| window.keys.as_ref());
-        let rows = keys.and_then(|keys| keys.rows.get(&hash)).cloned().unwrap_or_default();
+        let rows = keys.and_then(|keys| keys.alike.get(&hash)).map(|alike| alike.rows.clone()).unwrap_or_default();
         let mut data = Vec::new();
         for (number, at) in rows.iter().enumerate().skip(start) {
             let (batch, row) = self.row(*at)?;
