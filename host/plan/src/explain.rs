@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use model::windowing::{Accumulation, Merging, Trigger, WindowFn, WindowingStrategy};
-use model::{Coder, Duration, WindowCoder};
+use model::{Duration, WindowCoder};
 
 use crate::plan::*;
 
@@ -28,7 +28,7 @@ impl Plan {
 
     fn write_stage(&self, stage: &Stage, out: &mut String) -> fmt::Result {
         writeln!(out, "stage {} \"{}\"", stage.id.0, stage.name)?;
-        writeln!(out, "  {}: {}, {}", head(&stage.head), coder(&stage.input_coder), windows(stage.input_windows))?;
+        writeln!(out, "  {}: {}, {}", head(&stage.head), stage.input_coder, windows(stage.input_windows))?;
         for (index, input) in stage.inputs.iter().enumerate() {
             match input {
                 Input::Impulse => writeln!(out, "  input {index}: impulse")?,
@@ -45,7 +45,7 @@ impl Plan {
         }
         for (index, sink) in stage.sinks.iter().enumerate() {
             let readers: Vec<String> = sink.readers.iter().map(reader).collect();
-            let (coder, windows) = (coder(&sink.coder), windows(sink.windows));
+            let (coder, windows) = (&sink.coder, windows(sink.windows));
             writeln!(out, "  sink {index} \"{}\": {coder}, {windows} -> {}", sink.collection, readers.join("; "))?;
         }
         Ok(())
@@ -59,13 +59,13 @@ impl Plan {
             WindowMapping::ByEnd => format!("window by end in {}", strategy(&side.windowing)),
             WindowMapping::Custom(_) => format!("window known to the SDK in {}", strategy(&side.windowing)),
         };
-        let (tag, transform, coder) = (&side.tag, &side.transform, coder(&side.coder));
+        let (tag, transform, coder) = (&side.tag, &side.transform, &side.coder);
         let from = if from.is_empty() { "nothing".to_owned() } else { from.join(", ") };
         writeln!(out, "  side input \"{tag}\" of {transform}: {pattern} of {coder} from {from}, {mapping}")
     }
 
     fn write_body(&self, body: &Body, out: &mut String) -> fmt::Result {
-        writeln!(out, "  body in environment {}: {}", body.environment.0, coder(&body.source_coder))?;
+        writeln!(out, "  body in environment {}: {}", body.environment.0, body.source_coder)?;
         for transform in &body.transforms {
             let urn = transform.urn.trim_start_matches("beam:transform:").trim_end_matches(":v1");
             let outputs: Vec<&str> = transform.outputs.iter().map(|(_, collection)| collection.as_str()).collect();
@@ -78,7 +78,7 @@ impl Plan {
         }
         for family in &body.timer_families {
             let time = if family.event_time { "event" } else { "processing" };
-            let (key, windows) = (coder(&family.key_coder), windows(family.window_coder));
+            let (key, windows) = (&family.key_coder, windows(family.window_coder));
             writeln!(out, "    timers \"{}\" of {}: {time} time, {key}, {windows}", family.family, family.transform)?;
         }
         Ok(())
@@ -163,29 +163,5 @@ fn trigger(of: &Trigger) -> String {
         Trigger::AfterEach(parts) => format!("each({})", all(parts)),
         Trigger::OrFinally(main, until) => format!("{} until {}", trigger(main), trigger(until)),
         Trigger::Repeat(part) => format!("repeat({})", trigger(part)),
-    }
-}
-
-fn coder(of: &Coder) -> String {
-    match of {
-        Coder::Bytes => "bytes".into(),
-        Coder::StringUtf8 => "string".into(),
-        Coder::Bool => "bool".into(),
-        Coder::VarInt => "varint".into(),
-        Coder::Double => "double".into(),
-        Coder::Kv(key, value) => format!("kv({}, {})", coder(key), coder(value)),
-        Coder::Iterable(element) => format!("iterable({})", coder(element)),
-        Coder::StateBackedIterable(element) => format!("paged iterable({})", coder(element)),
-        Coder::LengthPrefix(Some(inside)) => format!("sized({})", coder(inside)),
-        Coder::LengthPrefix(None) => "sized".into(),
-        Coder::Nullable(value) => format!("nullable({})", coder(value)),
-        Coder::GlobalWindow => "global window".into(),
-        Coder::IntervalWindow => "interval window".into(),
-        Coder::CustomWindow(window) => format!("custom window({})", coder(window)),
-        Coder::WindowedValue(value, window) => format!("windowed({}, {})", coder(value), coder(window)),
-        Coder::ParamWindowedValue(value, window, _) => format!("in one window({}, {})", coder(value), coder(window)),
-        Coder::Timer(key, window) => format!("timer({}, {})", coder(key), coder(window)),
-        Coder::ShardedKey(key) => format!("sharded({})", coder(key)),
-        Coder::Row(_) => "row".into(),
     }
 }

@@ -140,7 +140,11 @@ impl Lowering<'_> {
         lists.extend(flow.feeds.iter_mut().map(|(collection, feeds)| (*collection, feeds)));
         for (collection, feeds) in lists {
             let wanted = flow.wire[collection.0];
+            let has_keys = self.coders.kv(wanted).is_some();
             for feed in feeds {
+                if feed.routing == Routing::ByKey && !has_keys {
+                    feed.routing = Routing::RoundRobin;
+                }
                 if flow.wire[feed.origin.0] == wanted {
                     continue;
                 }

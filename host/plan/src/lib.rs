@@ -12,6 +12,7 @@
 mod capabilities;
 mod problems;
 mod coders;
+mod schema;
 mod wire;
 mod environments;
 mod windowing;
@@ -29,12 +30,13 @@ pub mod plan;
 pub use capabilities::Capabilities;
 pub use plan::*;
 pub use problems::{PROBLEMS_MAX, Problem, Problems};
-use proto::pipeline::Pipeline;
+use proto::pipeline::{Components, Pipeline};
 
 /// Cuts a pipeline into stages, or says everything that speaks against running it here.
 pub fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<Plan, Problems> {
-    let components = pipeline.components.clone().unwrap_or_default();
-    let mut lowering = lower::Lowering::new(&components, capabilities);
+    let nothing = Components::default();
+    let components = pipeline.components.as_ref().unwrap_or(&nothing);
+    let mut lowering = lower::Lowering::new(components, capabilities);
     requirements::check(&pipeline.requirements, &mut lowering.problems);
     lowering.lower(pipeline);
     lowering.graph.sort(&mut lowering.problems);

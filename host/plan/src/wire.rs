@@ -126,6 +126,8 @@ pub(crate) fn host_form(coders: &Coders<'_>, coder: CoderRef) -> Option<Coder> {
         "param_windowed_value:v1" => Coder::ParamWindowedValue(part(0)?, part(1)?, value.payload.clone()),
         "timer:v1" => Coder::Timer(part(0)?, part(1)?),
         "sharded_key:v1" => Coder::ShardedKey(part(0)?),
+        // Rows occur inside length prefixes only.
+        "row:v1" => Coder::Row(crate::schema::from_payload(&value.payload)?),
         _ => return None,
     })
 }
