@@ -1,7 +1,8 @@
 //! Rows on their way into groups: one copy per window, in an order that brings equal keys together.
 //!
-//! Nothing is copied here: an [`Arrival`] is a place in a batch. Keys are ordered by a hash and then by their bytes, so
-//! that sorting compares integers. The order is part of the stored format of runs.
+//! Nothing is copied here: an [`Arrival`] is a place in a batch with a rank, so that sorting compares integers. For runs
+//! the rank is a hash of the key, and the order of keys is by hash and then by bytes; that order is part of the stored
+//! format. For cells it is the beginning of the key, so that a call goes through the cells of state in their order.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ impl Window {
 /// One copy of a row, in one window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    hash: u64,
+    rank: u64,
     /// Number of the window in [`Arrivals::windows`].
     pub(super) window: u32,
     key_len: u32,
@@ -49,9 +50,9 @@ impl Arrival {
 /// How arrivals are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// By window, then key, then arrival.
+    /// By window, then by hash of the key, then by key, then as they came.
     WindowFirst,
-    /// By key, then arrival.
+    /// By key, then as they came.
     KeyFirst,
 }
 
@@ -88,9 +89,9 @@ impl<'a> Arrivals<'a> {
                 }
                 let value = batch.value(row);
                 let key_len = coder.key_len(value).map_err(Error::Row)?;
-                let hash = key_hash(&value[..key_len]);
+                let rank = order.rank(&value[..key_len]);
                 arrivals.extend(set.open.iter().map(|&window| Arrival {
-                    hash,
+                    rank,
                     window,
                     key_len: key_len as u32,
                     batch: batch_number as u32,
@@ -103,15 +104,15 @@ impl<'a> Arrivals<'a> {
         Ok(sorted)
     }
 
-    /// Sorts by hash, which nearly always is enough, and then looks for different keys with the same hash.
+    /// Sorts by rank, and then looks for different keys of the same rank.
     fn sort(&mut self, order: Order) {
         let window = |arrival: &Arrival| if order == Order::WindowFirst { arrival.window } else { 0 };
         let mut arrivals = std::mem::take(&mut self.arrivals);
-        arrivals.sort_unstable_by_key(|arrival| (window(arrival), arrival.hash, arrival.batch, arrival.row, arrival.window));
+        arrivals.sort_unstable_by_key(|arrival| (window(arrival), arrival.rank, arrival.batch, arrival.row, arrival.window));
         let mut start = 0;
         while start < arrivals.len() {
             let first = arrivals[start];
-            let same = arrivals[start..].iter().take_while(|a| a.hash == first.hash && window(a) == window(&first)).count();
+            let same = arrivals[start..].iter().take_while(|a| a.rank == first.rank && window(a) == window(&first)).count();
             let ties = &mut arrivals[start..start + same];
             if ties.iter().any(|arrival| self.key(arrival) != self.key(&first)) {
                 ties.sort_by(|a, b| self.key(a).cmp(self.key(b)));
@@ -124,7 +125,7 @@ impl<'a> Arrivals<'a> {
     /// Ranges of arrivals with the same key and, when sorted by window, the same window.
     pub(super) fn groups(&self, order: Order) -> impl Iterator<Item = &[Arrival]> {
         self.arrivals.chunk_by(move |a, b| {
-            (order == Order::KeyFirst || a.window == b.window) && a.hash == b.hash && self.key(a) == self.key(b)
+            (order == Order::KeyFirst || a.window == b.window) && a.rank == b.rank && self.key(a) == self.key(b)
         })
     }
 
@@ -191,6 +192,19 @@ impl<F: Fn(&Window) -> bool> Numbering<F> {
         }
         self.numbers.insert(bytes, number);
         Ok(number)
+    }
+}
+
+impl Order {
+    #[inline]
+    fn rank(self, key: &[u8]) -> u64 {
+        match (self, key.first_chunk()) {
+            (Order::WindowFirst, _) => key_hash(key),
+            (Order::KeyFirst, Some(beginning)) => u64::from_be_bytes(*beginning),
+            (Order::KeyFirst, None) => {
+                key.iter().enumerate().fold(0, |rank, (place, &byte)| rank | u64::from(byte) << (56 - 8 * place))
+            }
+        }
     }
 }
 

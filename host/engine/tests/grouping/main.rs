@@ -1,5 +1,7 @@
 //! Tests of grouping against its public interface: scripts, Beam's transcripts, random events against a plain model.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod driver;
 mod model;
 mod random;

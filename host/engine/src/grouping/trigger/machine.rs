@@ -97,9 +97,9 @@ impl Machine<'_> {
             Kind::Default | Kind::AfterEnd => self.set_end_timer(),
             Kind::EarlyAndLate => {
                 self.set_end_timer();
-                self.to_current(node, count);
+                self.on_elements_of_current(node, count);
             }
-            Kind::Each => self.to_current(node, count),
+            Kind::Each => self.on_elements_of_current(node, count),
             Kind::All => {
                 for &child in &tree.nodes[node].children {
                     if !self.slots[child].finished {
@@ -114,7 +114,7 @@ impl Machine<'_> {
     }
 
     /// Children of a sequence: the first unfinished one sees elements; all do where a merge may revive one.
-    fn to_current(&mut self, node: usize, count: u64) {
+    fn on_elements_of_current(&mut self, node: usize, count: u64) {
         let tree = self.tree;
         if self.merging {
             tree.nodes[node].children.iter().for_each(|&child| self.on_elements_at(child, count));
