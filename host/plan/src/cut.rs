@@ -159,7 +159,9 @@ impl Lowering<'_> {
                 coder: self.host(flow.wire[side.collection.0]),
                 mapping: match windowing.window_fn {
                     WindowFn::Global => WindowMapping::ToGlobal,
-                    WindowFn::Fixed { .. } | WindowFn::Sliding { .. } if windowing.merging != Merging::NeedsMerge => WindowMapping::ByEnd,
+                    WindowFn::Fixed { .. } | WindowFn::Sliding { .. } if windowing.merging != Merging::NeedsMerge => {
+                        WindowMapping::ByEnd
+                    }
                     _ => WindowMapping::Custom(spec.encode_to_vec().into()),
                 },
                 windowing,
@@ -279,8 +281,7 @@ impl Lowering<'_> {
             DraftHead::Grouping(at) => Some(at),
             _ => None,
         };
-        let mut names: Vec<&str> =
-            grouping.iter().chain(&draft.nodes).map(|&at| self.graph.node(at).label.as_str()).collect();
+        let mut names: Vec<&str> = grouping.iter().chain(&draft.nodes).map(|&at| self.graph.node(at).label.as_str()).collect();
         if names.is_empty() {
             let producer = self.graph.collection(draft.source).producer;
             names.extend(producer.map(|producer| self.graph.node(producer).label.as_str()));

@@ -9,7 +9,8 @@ use model::TransformId;
 use prost::Message;
 use proto::fnapi::{ProcessBundleDescriptor, RemoteGrpcPort};
 use proto::pipeline::{
-    CombinePayload, Environment, FunctionSpec, PCollection, PTransform, ParDoPayload, StateSpec, WindowingStrategy, is_bounded, state_spec,
+    CombinePayload, Environment, FunctionSpec, PCollection, PTransform, ParDoPayload, StateSpec, WindowingStrategy, is_bounded,
+    state_spec,
 };
 
 use crate::coders::{CoderRef, TIMER, WINDOWED_VALUE};
@@ -99,11 +100,18 @@ impl Lowering<'_> {
     }
 
     /// Gives state and timers wire coders, so that the host can read keys and timers. Returns whether there was any.
-    fn rewrite_coders(&mut self, par_do: &mut ParDoPayload, main: CollectionRef, flow: &Flow, coder_ids: &mut BTreeSet<String>) -> bool {
+    fn rewrite_coders(
+        &mut self,
+        par_do: &mut ParDoPayload,
+        main: CollectionRef,
+        flow: &Flow,
+        coder_ids: &mut BTreeSet<String>,
+    ) -> bool {
         let environments = self.graph.collection(main).mains.iter().chain(&self.graph.collection(main).producer);
         let environments: BTreeSet<_> =
             environments.filter_map(|&at| self.graph.node(at).sdk().and_then(|sdk| sdk.environment)).collect();
-        let known = Known::common(environments.iter().map(|&environment| self.environments.get(environment).capabilities.as_slice()));
+        let known =
+            Known::common(environments.iter().map(|&environment| self.environments.get(environment).capabilities.as_slice()));
         for spec in par_do.state_specs.values_mut() {
             for id in coder_ids_of(spec) {
                 self.rewrite_coder(id, &known);

@@ -53,7 +53,11 @@ impl<'a> Environments<'a> {
 
     fn choose(&self, submitted: &pipeline::Environment, depth: usize) -> Result<pipeline::Environment, String> {
         if submitted.urn != urn::ENV_ANY_OF {
-            return if self.capabilities.can_start(&submitted.urn) { Ok(submitted.clone()) } else { Err(refusal(&submitted.urn)) };
+            return if self.capabilities.can_start(&submitted.urn) {
+                Ok(submitted.clone())
+            } else {
+                Err(refusal(&submitted.urn))
+            };
         }
         let depth = depth.checked_sub(1).ok_or("alternatives of environments nest too deep")?;
         let payload = AnyOfEnvironmentPayload::decode(submitted.payload.clone())

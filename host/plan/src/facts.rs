@@ -57,7 +57,11 @@ impl Lowering<'_> {
         let output = self.graph.node(at).outputs[0].1;
         let coder = self.coders.value(self.graph.collection(output).coder).urn.clone();
         if ![BYTES, LENGTH_PREFIX].contains(&coder.as_str()) || self.strategy(output).window_coder != WindowCoder::Global {
-            self.note(at, "an impulse is an empty byte string in the global window, and its output is declared otherwise", MALFORMED);
+            self.note(
+                at,
+                "an impulse is an empty byte string in the global window, and its output is declared otherwise",
+                MALFORMED,
+            );
         }
     }
 
@@ -111,7 +115,8 @@ impl Lowering<'_> {
     fn unwrap_single_flatten(&mut self, at: NodeRef, environment: Option<EnvironmentId>) {
         let node = self.graph.node(at);
         let [input] = node.mains[..] else { return };
-        let produced_by_sdk = self.graph.collection(input).producer.is_some_and(|producer| self.graph.node(producer).sdk().is_some());
+        let produced_by_sdk =
+            self.graph.collection(input).producer.is_some_and(|producer| self.graph.node(producer).sdk().is_some());
         let same_coder = self.graph.collection(input).coder == self.graph.collection(node.outputs[0].1).coder;
         let Some(environment) = environment else { return };
         if produced_by_sdk && (same_coder || !self.environments.is_wasm(environment)) {
@@ -132,7 +137,11 @@ impl Lowering<'_> {
         }
         let main = self.graph.node(at).main();
         if keyed && !self.has_keys(main) {
-            self.note(at, "it has state, timers or sorted input, and the coder of its input has no keys", "give it key-value pairs");
+            self.note(
+                at,
+                "it has state, timers or sorted input, and the coder of its input has no keys",
+                "give it key-value pairs",
+            );
         }
         if keyed && self.strategy(main).merging == Merging::NeedsMerge {
             self.note(at, "it has state or timers, and its windows merge", "group by key before it, or use other windows");

@@ -57,7 +57,9 @@ impl Lowering<'_> {
         let known = self.known(&live);
         let mut wire = Wire::default();
         let coders = self.graph.collections.iter().zip(&known);
-        let wire = coders.map(|(collection, known)| wire.element(&mut self.coders, collection.coder, known)).collect::<Result<_, _>>()?;
+        let wire = coders
+            .map(|(collection, known)| wire.element(&mut self.coders, collection.coder, known))
+            .collect::<Result<_, _>>()?;
         let mut flow = Flow { wire, live, feeds: BTreeMap::new(), gathered: BTreeMap::new() };
         self.follow(&mut flow);
         self.transcode(&mut flow, nearest);
@@ -82,7 +84,8 @@ impl Lowering<'_> {
         let mut leader: Vec<usize> = (0..self.graph.collections.len()).collect();
         for (index, node) in self.graph.nodes.iter().enumerate() {
             if node.sdk().is_none() && live[index] {
-                for pair in node.mains.iter().chain(node.outputs.iter().map(|(_, output)| output)).collect::<Vec<_>>().windows(2) {
+                for pair in node.mains.iter().chain(node.outputs.iter().map(|(_, output)| output)).collect::<Vec<_>>().windows(2)
+                {
                     let (left, right) = (find(&mut leader, pair[0].0), find(&mut leader, pair[1].0));
                     leader[left.max(right)] = left.min(right);
                 }
@@ -168,7 +171,12 @@ impl Lowering<'_> {
     }
 
     /// Adds a single-input Flatten from `origin` to a new collection with the coder of `like`.
-    fn add_transcoding(&mut self, origin: CollectionRef, like: CollectionRef, nearest: &[Option<EnvironmentId>]) -> CollectionRef {
+    fn add_transcoding(
+        &mut self,
+        origin: CollectionRef,
+        like: CollectionRef,
+        nearest: &[Option<EnvironmentId>],
+    ) -> CollectionRef {
         let producer = self.graph.collection(like).producer.expect("the graph is complete");
         let (of, name) = (self.graph.node(producer).id.clone(), self.graph.node(producer).name.clone());
         let made_by = self.graph.collection(origin).producer.and_then(|producer| nearest[producer.0]);

@@ -143,7 +143,8 @@ impl Lowering<'_> {
         let collection = self.graph.collection(groups);
         // Flattens and Redistributes are looked through: what they take from here is among the origins.
         let looked_at = |node: &NodeRef| flow.live[node.0] && self.is_reader(*node);
-        let consumers: Vec<&Node> = collection.mains.iter().filter(|node| looked_at(node)).map(|&node| self.graph.node(node)).collect();
+        let consumers: Vec<&Node> =
+            collection.mains.iter().filter(|node| looked_at(node)).map(|&node| self.graph.node(node)).collect();
         let apart = |consumer: &&Node| consumer.sdk().is_none() || self.starts_stage(consumer);
         if !collection.sides.is_empty() || consumers.iter().any(apart) {
             return None;
@@ -178,4 +179,3 @@ impl Draft {
         !self.nodes.is_empty()
     }
 }
-

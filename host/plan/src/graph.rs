@@ -1,6 +1,6 @@
 //! The pipeline as a graph of what is really executed: no composites, inputs told apart, ids resolved.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::EnvironmentId;
 use proto::pipeline::{PTransform, ParDoPayload, SideInput};
@@ -72,7 +72,9 @@ pub(crate) enum Kind {
     GroupByKey,
     Flatten,
     /// Reshuffle and Redistribute.
-    Redistribute { by_key: bool },
+    Redistribute {
+        by_key: bool,
+    },
     /// Executed by an SDK or a component.
     Sdk(Box<Sdk>),
 }
@@ -212,25 +214,26 @@ impl Graph {
                 }
             }
         }
-        if let Some(stuck) = (0..self.nodes.len()).find(|&index| waits_for[index] > 0) {
-            self.report_cycle(stuck, &waits_for, problems);
-        }
+        self.report_cycles(&waits_for, problems);
     }
 
-    /// Follows unfinished producers until a node comes again.
-    fn report_cycle(&self, start: usize, waits_for: &[usize], problems: &mut Problems) {
-        let mut path = VecDeque::from([start]);
-        loop {
-            let last = *path.back().expect("the path starts with a node");
-            let producers = self.inputs_of(NodeRef(last)).filter_map(|input| self.collection(input).producer);
-            let Some(next) = producers.map(|node| node.0).find(|&node| waits_for[node] > 0) else { return };
-            if let Some(from) = path.iter().position(|&node| node == next) {
-                let mut names: Vec<_> = path.iter().skip(from).map(|&node| format!("\"{}\"", self.nodes[node].name)).collect();
-                names.reverse();
-                let what = format!("it depends on its own output, through {}", names.join(", "));
-                return problems.at(&self.nodes[next].name, what, "a pipeline has no cycles");
+    /// Follows unfinished producers from every unfinished node. A path that comes back to itself is a cycle; one that comes to
+    /// where an earlier path was leads to a cycle that has been reported.
+    fn report_cycles(&self, waits_for: &[usize], problems: &mut Problems) {
+        let mut walked = vec![false; self.nodes.len()];
+        for start in (0..self.nodes.len()).filter(|&node| waits_for[node] > 0) {
+            let mut path = Vec::new();
+            let mut next = Some(start);
+            while let Some(node) = next.filter(|&node| !walked[node]) {
+                walked[node] = true;
+                path.push(node);
+                let producers = self.inputs_of(NodeRef(node)).filter_map(|input| self.collection(input).producer);
+                next = producers.map(|producer| producer.0).find(|&producer| waits_for[producer] > 0);
             }
-            path.push_back(next);
+            let Some(from) = path.iter().position(|&node| Some(node) == next) else { continue };
+            let names: Vec<_> = path[from..].iter().rev().map(|&node| format!("\"{}\"", self.nodes[node].name)).collect();
+            let what = format!("it depends on its own output, through {}", names.join(", "));
+            problems.at(&self.nodes[path[from]].name, what, "a pipeline has no cycles");
         }
     }
 }

@@ -10,22 +10,22 @@
 //! ```
 
 mod capabilities;
-mod problems;
 mod coders;
-mod schema;
-mod wire;
+mod cut;
+mod descriptor;
 mod environments;
-mod windowing;
-mod requirements;
-mod graph;
-mod lower;
+mod explain;
 mod facts;
 mod flow;
 mod fuse;
-mod cut;
-mod descriptor;
-mod explain;
+mod graph;
+mod lower;
 pub mod plan;
+mod problems;
+mod requirements;
+mod schema;
+mod windowing;
+mod wire;
 
 pub use capabilities::Capabilities;
 pub use plan::*;

@@ -61,7 +61,7 @@ impl fmt::Display for Problem {
             write!(f, "transform \"{transform}\": ")?;
         }
         write!(f, "{}", self.what)?;
-        if self.hint.is_empty() { Ok(()) } else { write!(f, " ({})", self.hint) }
+        if self.hint.is_empty() { Ok(()) } else { write!(f, "; {}", self.hint) }
     }
 }
 

@@ -90,7 +90,9 @@ fn strategy(
         accumulation: match accumulation_mode::Enum::try_from(message.accumulation_mode) {
             Ok(accumulation_mode::Enum::Accumulating) => Accumulation::Accumulating,
             Ok(accumulation_mode::Enum::Discarding | accumulation_mode::Enum::Unspecified) => Accumulation::Discarding,
-            Ok(accumulation_mode::Enum::Retracting) => return Err("asks for retractions, which no runner has".into()),
+            Ok(accumulation_mode::Enum::Retracting) => {
+                return Err("asks for retractions, which no runner has (accumulating and discarding are supported)".into());
+            }
             Err(_) => return Err("has an unknown accumulation mode".into()),
         },
         output_time: match output_time::Enum::try_from(message.output_time) {

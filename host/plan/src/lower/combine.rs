@@ -43,7 +43,9 @@ impl Lowering<'_> {
             "" => None,
             id => match self.coders.lookup(id) {
                 Ok(accumulator) => Some(accumulator),
-                Err(fault) => return Err(self.refuse(transform, format!("its accumulators: {fault}"), "the pipeline is malformed")),
+                Err(fault) => {
+                    return Err(self.refuse(transform, format!("its accumulators: {fault}"), "the pipeline is malformed"));
+                }
             },
         };
         let transform = PTransform {
@@ -112,7 +114,14 @@ impl Lowering<'_> {
     }
 
     /// Adds one part; a grouping if there is no URN.
-    fn part(&mut self, combine: &Combine, name: &str, urn: Option<&str>, from: CollectionRef, to: CollectionRef) -> Result<(), Refused> {
+    fn part(
+        &mut self,
+        combine: &Combine,
+        name: &str,
+        urn: Option<&str>,
+        from: CollectionRef,
+        to: CollectionRef,
+    ) -> Result<(), Refused> {
         let id = self.made_up_id(&combine.id, name);
         let tag = if to == combine.output { combine.output_tag.clone() } else { "out".to_owned() };
         let message = PTransform {

@@ -81,7 +81,8 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             let Some(transform) = self.components.transforms.get(id) else {
-                self.problems.of_pipeline(format!("transform \"{id}\" is referred to but does not exist"), "the pipeline is incomplete");
+                self.problems
+                    .of_pipeline(format!("transform \"{id}\" is referred to but does not exist"), "the pipeline is incomplete");
                 continue;
             };
             self.origins.names.insert(id.to_owned(), transform.unique_name.clone());
@@ -117,7 +118,9 @@ impl<'a> Lowering<'a> {
             urn::PAR_DO | urn::SDF_PAIR | urn::SDF_SPLIT | urn::SDF_PROCESS | urn::SDF_TRUNCATE => self.par_do(id, transform),
             urn::COMBINE_PER_KEY => self.combine_per_key(id, transform),
             urn::READ if is_leaf => self.read(id, transform),
-            urn::TEST_STREAM => Err(self.refuse(transform, "TestStream is not supported yet", "run this test with another runner")),
+            urn::TEST_STREAM => {
+                Err(self.refuse(transform, "TestStream is not supported yet", "run this test with another runner"))
+            }
             CREATE_VIEW if is_leaf => Ok(Next::Done),
             EXECUTABLE_STAGE | urn::RUNNER_SOURCE | urn::RUNNER_SINK => {
                 let what = format!("the client has already cut this pipeline into stages ({urn})");
@@ -125,7 +128,9 @@ impl<'a> Lowering<'a> {
             }
             _ if !is_leaf => Ok(Next::Descend),
             _ if SDK_TRANSFORMS.contains(&urn) => self.sdk(id, transform),
-            _ if is_identity(transform) || (transform.outputs.is_empty() && transform.environment_id.is_empty()) => Ok(Next::Done),
+            _ if is_identity(transform) || (transform.outputs.is_empty() && transform.environment_id.is_empty()) => {
+                Ok(Next::Done)
+            }
             _ if COMPOSITES.contains(&urn) || urn.is_empty() => {
                 let what = format!("it is a composite without parts (urn \"{urn}\")");
                 Err(self.refuse(transform, what, "expand it before the pipeline is submitted"))
@@ -185,7 +190,14 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn add(&mut self, id: &str, transform: &PTransform, kind: Kind, mains: Vec<CollectionRef>, outputs: Vec<(String, CollectionRef)>) {
+    fn add(
+        &mut self,
+        id: &str,
+        transform: &PTransform,
+        kind: Kind,
+        mains: Vec<CollectionRef>,
+        outputs: Vec<(String, CollectionRef)>,
+    ) {
         let (name, label) = (transform.unique_name.clone(), transform.unique_name.clone());
         let node = Node { id: id.to_owned(), name, label, kind, mains, sides: Vec::new(), outputs };
         self.graph.add_node(node, &mut self.problems);
@@ -207,7 +219,7 @@ impl<'a> Lowering<'a> {
             Ok(collection) => Ok(self.graph.add_collection(collection)),
             Err(what) => {
                 self.graph.abandoned.insert(id.to_owned());
-                Err(self.refuse(user, what, "the pipeline is malformed or asks for what no runner has"))
+                Err(self.refuse(user, what, "correct what is named, or rebuild the pipeline with a released SDK"))
             }
         }
     }
@@ -238,7 +250,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// A collection that is made up, in the windows of another one.
-    pub(crate) fn made_up_collection(&mut self, id: String, coder: CoderRef, like: CollectionRef, unbounded: bool) -> CollectionRef {
+    pub(crate) fn made_up_collection(
+        &mut self,
+        id: String,
+        coder: CoderRef,
+        like: CollectionRef,
+        unbounded: bool,
+    ) -> CollectionRef {
         let mut id = id;
         while self.components.pcollections.contains_key(&id) || self.graph.find(&id).is_some() {
             id.push('#');
@@ -281,5 +299,6 @@ pub(crate) enum Next {
 
 /// Whether it only passes on what it is given.
 fn is_identity(transform: &PTransform) -> bool {
-    !transform.outputs.is_empty() && transform.outputs.values().all(|output| transform.inputs.values().any(|input| input == output))
+    !transform.outputs.is_empty()
+        && transform.outputs.values().all(|output| transform.inputs.values().any(|input| input == output))
 }

@@ -45,6 +45,7 @@ impl Lowering<'_> {
         let has_state = !payload.state_specs.is_empty();
         let has_timers = !payload.timer_family_specs.is_empty();
         let mut refused: Vec<(&str, String, &str)> = Vec::new();
+        let mut malformed: Vec<String> = Vec::new();
         if has_state && !self.capabilities.state {
             refused.push(("user state", names(payload.state_specs.keys()), "is not supported yet"));
         }
@@ -62,18 +63,21 @@ impl Lowering<'_> {
         }
         let expiration = &payload.on_window_expiration_timer_family_spec;
         if !expiration.is_empty() && !payload.timer_family_specs.contains_key(expiration) {
-            refused.push(("the window expiration callback", String::new(), "names a timer family that does not exist"));
+            malformed.push(format!("its window expiration callback names a timer family that does not exist ({expiration})"));
         }
         for (family, spec) in &payload.timer_family_specs {
             use time_domain::Enum::{EventTime, ProcessingTime};
             if !matches!(time_domain::Enum::try_from(spec.time_domain), Ok(EventTime | ProcessingTime)) {
-                refused.push(("a timer family", format!(" ({family})"), "does not say in which time domain it is"));
+                malformed.push(format!("its timer family {family} does not say in which time domain it is"));
             }
         }
         for (what, which, why) in &refused {
             let _ = self.refuse(transform, format!("{what}{which} {why}"), "take it out, or use a build that has it");
         }
-        if refused.is_empty() { Ok(()) } else { Err(Refused) }
+        for what in &malformed {
+            let _ = self.refuse(transform, what, "the pipeline is malformed");
+        }
+        if refused.is_empty() && malformed.is_empty() { Ok(()) } else { Err(Refused) }
     }
 
     /// Tells main and side inputs apart. Old SDKs listed timers among the inputs.
@@ -170,7 +174,10 @@ impl Lowering<'_> {
         let sized = self.made_up_collection(format!("{id}/SplitAndSizeRestriction.out"), sized, inputs.main, unbounded);
 
         let part = |urn: &str, name: &str, last: bool| PTransform {
-            spec: Some(proto::pipeline::FunctionSpec { urn: urn.to_owned(), payload: transform.spec.clone().unwrap_or_default().payload }),
+            spec: Some(proto::pipeline::FunctionSpec {
+                urn: urn.to_owned(),
+                payload: transform.spec.clone().unwrap_or_default().payload,
+            }),
             unique_name: format!("{}/{name}", transform.unique_name),
             outputs: if last { transform.outputs.clone() } else { Default::default() },
             ..transform.clone()

@@ -35,4 +35,3 @@ impl Lowering<'_> {
         self.sdk(id, &read)
     }
 }
-

@@ -4,14 +4,27 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 use proto::pipeline::{
-    Coder, Components, Environment, FixedWindowsPayload, FunctionSpec, PCollection, Pipeline, PTransform, SessionWindowsPayload, SlidingWindowsPayload, Trigger, WindowingStrategy,
+    Coder, Components, Environment, FixedWindowsPayload, FunctionSpec, PCollection, PTransform, Pipeline, SessionWindowsPayload,
+    SlidingWindowsPayload, Trigger, WindowingStrategy,
 };
 
 use crate::term::Term;
 
 pub(crate) const STANDARD: [&str; 14] = [
-    "bytes", "string_utf8", "bool", "varint", "double", "kv", "iterable", "length_prefix", "nullable", "global_window",
-    "interval_window", "windowed_value", "timer", "row",
+    "bytes",
+    "string_utf8",
+    "bool",
+    "varint",
+    "double",
+    "kv",
+    "iterable",
+    "length_prefix",
+    "nullable",
+    "global_window",
+    "interval_window",
+    "windowed_value",
+    "timer",
+    "row",
 ];
 
 #[derive(Default)]

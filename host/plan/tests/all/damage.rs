@@ -2,9 +2,7 @@
 
 use plan::Capabilities;
 use prost::Message;
-use proto::pipeline::{
-    Components, ParDoPayload, Pipeline, PTransform,
-};
+use proto::pipeline::{Components, PTransform, ParDoPayload, Pipeline};
 
 use crate::build::{Builder, plain_spec, tagged};
 use crate::invariants;
@@ -55,7 +53,9 @@ fn damage(random: &mut Random, components: &mut Components) {
         8 => any(random, &mut components.transforms).into_iter().for_each(|transform| {
             transform.outputs.insert(if random.below(2) == 0 { "out".into() } else { "more".into() }, other.clone());
         }),
-        9 => any(random, &mut components.transforms).into_iter().for_each(|transform| transform.subtransforms.push(other.clone())),
+        9 => {
+            any(random, &mut components.transforms).into_iter().for_each(|transform| transform.subtransforms.push(other.clone()))
+        }
         10 => any(random, &mut components.transforms).into_iter().for_each(|transform| transform.environment_id = other.clone()),
         11 => any(random, &mut components.transforms).into_iter().for_each(|transform| {
             let Some(spec) = &mut transform.spec else { return };
@@ -143,7 +143,10 @@ fn one_impulse(builder: &mut Builder) {
     builder.environment("py", crate::build::environment("external", &crate::build::all_capabilities()));
     builder.collection("a", "bytes", "global", false);
     let outputs = tagged(&["a".to_owned()]);
-    builder.transform("a", PTransform { spec: plain_spec(model::urn::IMPULSE), outputs, unique_name: "a".into(), ..Default::default() });
+    builder.transform(
+        "a",
+        PTransform { spec: plain_spec(model::urn::IMPULSE), outputs, unique_name: "a".into(), ..Default::default() },
+    );
     builder.roots.push("a".into());
 }
 
@@ -203,7 +206,8 @@ fn flattens_that_double_with_each_level_are_gathered() {
         builder.collection(&id, "bytes", "global", false);
         let inputs = [("x".to_owned(), last.clone()), ("y".to_owned(), last.clone())].into();
         let outputs = tagged(std::slice::from_ref(&id));
-        let flatten = PTransform { spec: plain_spec(model::urn::FLATTEN), inputs, outputs, unique_name: id.clone(), ..Default::default() };
+        let flatten =
+            PTransform { spec: plain_spec(model::urn::FLATTEN), inputs, outputs, unique_name: id.clone(), ..Default::default() };
         builder.transform(&id, flatten);
         builder.roots.push(id.clone());
         last = id;

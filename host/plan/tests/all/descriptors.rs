@@ -66,7 +66,8 @@ fn custom_windows_are_opaque_behind_their_last_timestamp() {
 
 #[test]
 fn made_up_transforms_have_origins() {
-    let plan = plan("a = impulse\nb = pardo(a) restriction=odd name=Read/Text coder=kv(string,varint)\nc = combine(b) acc=odd name=Sum");
+    let plan =
+        plan("a = impulse\nb = pardo(a) restriction=odd name=Read/Text coder=kv(string,varint)\nc = combine(b) acc=odd name=Sum");
     let origin = |id: &str| plan.origins.transforms[id].clone();
     assert_eq!((origin("b/Process"), origin("c/Merge")), ("b".to_owned(), "c".to_owned()));
     assert_eq!(plan.origins.names["b"], "Read/Text");
@@ -77,7 +78,8 @@ fn made_up_transforms_have_origins() {
 
 #[test]
 fn equal_environments_are_one_and_resource_hints_count() {
-    let text = "environment x external all\nenvironment y external all\na = impulse\nb = pardo(a) env=x\nc = pardo(b) env=y outs=[]";
+    let text =
+        "environment x external all\nenvironment y external all\na = impulse\nb = pardo(a) env=x\nc = pardo(b) env=y outs=[]";
     let mut case = crate::language::parse(text, std::path::Path::new("."));
     let environments = &mut case.pipeline.components.as_mut().unwrap().environments;
     let same = environments["x"].clone();

@@ -22,7 +22,8 @@
 use plan::Capabilities;
 use prost::Message;
 use proto::pipeline::{
-    AnyOfEnvironmentPayload, BagStateSpec, CombinePayload, Environment, FunctionSpec, ParDoPayload, Pipeline, PTransform, ReadPayload, SideInput, state_spec, StateSpec, TimerFamilySpec,
+    AnyOfEnvironmentPayload, BagStateSpec, CombinePayload, Environment, FunctionSpec, PTransform, ParDoPayload, Pipeline,
+    ReadPayload, SideInput, StateSpec, TimerFamilySpec, state_spec,
 };
 
 use crate::build::*;

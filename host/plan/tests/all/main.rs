@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod term;
-mod language;
 mod build;
-mod invariants;
 mod cases;
-mod random;
 mod damage;
 mod descriptors;
+mod invariants;
+mod language;
+mod random;
+mod term;

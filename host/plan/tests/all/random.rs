@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 
 use plan::{Capabilities, Input, Plan};
-use proto::pipeline::{
-    CombinePayload, Environment, FunctionSpec, ParDoPayload, PTransform, SideInput,
-};
+use proto::pipeline::{CombinePayload, Environment, FunctionSpec, PTransform, ParDoPayload, SideInput};
 
 use crate::build::*;
 use crate::invariants;
@@ -71,7 +69,15 @@ impl Made {
         Made { builder, counts: BTreeMap::new(), arrives: BTreeMap::new(), collections: Vec::new() }
     }
 
-    fn add(&mut self, id: &str, spec: Option<FunctionSpec>, mains: &[String], sides: &[String], outs: &[(String, String, u64)], env: &str) {
+    fn add(
+        &mut self,
+        id: &str,
+        spec: Option<FunctionSpec>,
+        mains: &[String],
+        sides: &[String],
+        outs: &[(String, String, u64)],
+        env: &str,
+    ) {
         let mut inputs: BTreeMap<String, String> =
             mains.iter().enumerate().map(|(index, main)| (format!("in{index}"), main.clone())).collect();
         inputs.extend(sides.iter().enumerate().map(|(index, side)| (format!("side{index}"), side.clone())));
@@ -203,7 +209,10 @@ fn random_pipelines_deliver_every_element() {
             }
             // The only thing that such a pipeline can do wrong.
             Err(problems) => {
-                assert!(problems.list.iter().all(|problem| problem.what.contains("no SDK there converts it")), "seed {seed}: {problems}");
+                assert!(
+                    problems.list.iter().all(|problem| problem.what.contains("no SDK there converts it")),
+                    "seed {seed}: {problems}"
+                );
             }
         }
     }
