@@ -26,7 +26,7 @@ pub(crate) fn assemble(config: &Config) -> anyhow::Result<Parts> {
         Some(folder) => (ledger_rocksdb::Options::durable(folder.join("ledger")), folder.join("artifacts"), Some(folder.join("components"))),
         None => (ledger_rocksdb::Options::temporary(&temporary), temporary_folder(&temporary), None),
     };
-    let ledger = RocksLedger::open(ledger).context("open the ledger")?;
+    let ledger = RocksLedger::open(&ledger).context("open the ledger")?;
     let store = Store::open(artifacts).context("open the artifact store")?;
     let host = HostOptions {
         bind: (config.bind, 0).into(),

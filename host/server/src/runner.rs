@@ -58,7 +58,7 @@ impl Runner {
         let mut components = BTreeMap::new();
         for (number, environment) in submission.plan.environments.iter().enumerate().filter(|(_, it)| it.urn == urn::ENV_WASM) {
             let refused = |what: String| Error(format!("environment {}: {what}", environment.id));
-            let payload = worker_wasm::EnvironmentPayload::decode(&environment.payload).map_err(refused)?;
+            let payload = worker_wasm::payload::EnvironmentPayload::decode(&environment.payload).map_err(refused)?;
             let digest: String = payload.digest.iter().map(|byte| format!("{byte:02x}")).collect();
             let artifact = submission.artifacts[number].iter().find(|artifact| artifact.sha256 == digest);
             let artifact = artifact.ok_or_else(|| refused("its component was not staged".into()))?;
@@ -183,7 +183,7 @@ fn status(shared: &Shared) -> Vec<StageStatus> {
             backlog: of_shards.iter().map(|status| status.pending_rows).sum(),
             input_watermark: of_shards.iter().map(|status| status.input_watermark).min().unwrap_or(Timestamp::MIN),
             output_watermark: slowest.map_or(Timestamp::MIN, |status| status.output_watermark),
-            held_by: slowest.map(held_by).unwrap_or_default(),
+            held_by: slowest.map(|status| held_by(status)).unwrap_or_default(),
         }
     };
     stages.map(line).collect()
