@@ -93,7 +93,7 @@ impl<'a> Coders<'a> {
                     }
                     continue;
                 }
-                let built = self.from_submitted(id, coder);
+                let built = self.build(id, coder);
                 self.by_id.insert(id, built);
             }
             on_path.remove(id);
@@ -103,7 +103,7 @@ impl<'a> Coders<'a> {
     }
 
     /// All components have been looked up.
-    fn from_submitted(&mut self, id: &str, coder: &Coder) -> Result<CoderRef, CoderFault> {
+    fn build(&mut self, id: &str, coder: &Coder) -> Result<CoderRef, CoderFault> {
         let mut components = Vec::with_capacity(coder.component_coder_ids.len());
         for child in &coder.component_coder_ids {
             components.push(self.by_id[child.as_str()].clone()?);

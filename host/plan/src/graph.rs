@@ -184,11 +184,11 @@ impl Graph {
     /// Checks that every input is produced, and orders nodes: producers first, then as submitted.
     pub(crate) fn sort(&mut self, problems: &mut Problems) {
         let mut waits_for = vec![0usize; self.nodes.len()];
-        for index in 0..self.nodes.len() {
+        for (index, waits_for) in waits_for.iter_mut().enumerate() {
             for input in self.inputs_of(NodeRef(index)) {
                 let collection = self.collection(input);
                 match collection.producer {
-                    Some(_) => waits_for[index] += 1,
+                    Some(_) => *waits_for += 1,
                     None if self.abandoned.contains(&collection.id) => {}
                     None => {
                         let what = format!("its input \"{}\" is produced by no transform", collection.id);

@@ -41,7 +41,8 @@ pub struct Stage {
 /// How a stage's input becomes ready for its body.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Head {
-    /// As it comes. Side inputs, if the stage has any, gate it per window.
+    /// As it comes. Side inputs, if the stage has any, gate it per window. Stages with user state or sorted input have this
+    /// head too as yet; they are fed by key, and are refused unless [`crate::Capabilities`] has a switch on.
     Plain,
     /// Grouped by key and window; the body sees `KV<K, Iterable<V>>` panes.
     Grouping(Box<WindowingStrategy>),
@@ -128,7 +129,7 @@ pub struct Transform {
     pub name: String,
     /// Where it runs: the body's environment, or another WebAssembly component that shares the stage with it.
     pub environment: EnvironmentId,
-    /// Its URN.
+    /// Its URN. A Flatten here has one input: it hands on what it is given, in an SDK perhaps with another coder.
     pub urn: String,
     /// For a ParDo, the URN of the DoFn.
     pub dofn_urn: String,
@@ -206,7 +207,7 @@ pub struct Environment {
     pub urn: String,
     /// Its payload.
     pub payload: Bytes,
-    /// The serialized `Environment` message.
+    /// The serialized `Environment` message without display data.
     pub serialized: Bytes,
     /// What its SDK says it can do.
     pub capabilities: Vec<String>,
