@@ -61,7 +61,7 @@ fn any_runner_over_loopback() {
 
 #[test]
 fn any_runner_in_processes() {
-    check("AnyRunnerTest", "PROCESS", "anyrunner.txt");
+    check("AnyRunnerTest", "PROCESS", "anyrunner-process.txt");
 }
 
 #[test]

@@ -78,6 +78,8 @@ struct Stage {
     shape: StageShape,
     pending: Pending,
     grouping: Option<Grouping>,
+    /// See [`Engine::gather`].
+    gathers: bool,
     dropped_rows: u64,
 }
 
@@ -105,6 +107,12 @@ impl Engine {
             now_ms: i64::MIN,
             stages,
         }
+    }
+
+    /// Lets a stage wait with its rows until a bundle is full or nothing more can arrive: what a trigger sees at once is a
+    /// bundle, and for bounded input early firings are of no use. To be called before the first event.
+    pub fn gather(&mut self, stage: StageId) {
+        self.stages[stage.0 as usize].gathers = true;
     }
 
     /// Recovery, before the first event: rebuilds the indexes of all grouping stages from state, which has only cells that
@@ -240,8 +248,14 @@ impl Engine {
 
     fn load(&self, id: StageId) -> Load {
         let stage = &self.stages[id.0 as usize];
-        let ready = self.in_flight.of(id).is_none() && (stage.pending.is_ready() || self.is_due(stage));
+        let has_rows = stage.pending.is_ready() && (!stage.gathers || self.is_gathered(stage));
+        let ready = self.in_flight.of(id).is_none() && (has_rows || self.is_due(stage));
         Load { ready, open_bytes: stage.pending.open_bytes(), gated_bytes: stage.pending.gated_bytes() }
+    }
+
+    fn is_gathered(&self, stage: &Stage) -> bool {
+        let full = stage.pending.rows() >= self.options.rows_max as u64 || stage.pending.open_bytes() >= self.options.bytes_max;
+        full || self.watermarks.upstream(&stage.shape.inputs) == Timestamp::MAX
     }
 
     fn is_due(&self, stage: &Stage) -> bool {
@@ -257,7 +271,7 @@ impl Engine {
     }
 
     fn stage_status(&self, stage: &Stage) -> StageStatus {
-        let Stage { id, shape, pending, grouping, dropped_rows } = stage;
+        let Stage { id, shape, pending, grouping, dropped_rows, .. } = stage;
         StageStatus {
             stage: *id,
             name: shape.name.clone(),
@@ -325,7 +339,7 @@ impl Stage {
             }
             Head::Plain | Head::Restrictions { .. } => None,
         };
-        Stage { id, shape, pending: Pending::default(), grouping, dropped_rows: 0 }
+        Stage { id, shape, pending: Pending::default(), grouping, gathers: false, dropped_rows: 0 }
     }
 
     fn wake_at_ms(&self) -> Option<i64> {

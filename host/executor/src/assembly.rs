@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::{GateMapping, SideGate, StageShape, Topology, Upstream};
-use model::windowing::WindowFn;
+use model::windowing::{Trigger, WindowFn};
 use model::{ShardId, StageId};
 use plan::{Head, Input, Plan, Reader, SideInput, Stage, WindowMapping};
 use worker::{Delivery, PortSpec, Routing, SinkSpec, StageSpec, TimerFamily, TransformSpec};
@@ -11,6 +11,18 @@ use worker::{Delivery, PortSpec, Routing, SinkSpec, StageSpec, TimerFamily, Tran
 /// The engine's view of all stages, from one shard.
 pub fn topology(plan: &Plan, shards: u32, shard: ShardId) -> Topology {
     Topology { shards, shard, stages: plan.stages.iter().map(shape).collect() }
+}
+
+/// Grouping stages that may wait for all of their input: it is bounded, and their trigger could fire before its end.
+pub fn gathering(plan: &Plan) -> Vec<StageId> {
+    let mut unbounded = vec![false; plan.stages.len()];
+    for (index, stage) in plan.stages.iter().enumerate() {
+        let from = |input: &Input| matches!(input, Input::Stage { stage, .. } if unbounded[stage.0 as usize]);
+        unbounded[index] = matches!(stage.head, Head::Restrictions { unbounded: true }) || stage.inputs.iter().any(from);
+    }
+    let early = |head: &Head| matches!(head, Head::Grouping(strategy) if strategy.trigger != Trigger::Default);
+    let stages = plan.stages.iter().filter(|stage| !unbounded[stage.id.0 as usize] && early(&stage.head));
+    stages.map(|stage| stage.id).collect()
 }
 
 fn shape(stage: &Stage) -> StageShape {

@@ -21,6 +21,8 @@ pub struct Options {
     pub checkpoint_interval_ms: i64,
     /// After this many bytes of output a restriction is asked to checkpoint, so that results become visible.
     pub checkpoint_output_bytes: u64,
+    /// Whether triggers are to be evaluated as rows come, also where the input is bounded.
+    pub streaming: bool,
     /// How bundles are cut; anything but greedy is for tests.
     pub policy: BundlePolicy,
 }
@@ -37,6 +39,7 @@ impl Options {
             backlog_bytes_max: 64 << 20,
             checkpoint_interval_ms: 1_000,
             checkpoint_output_bytes: 32 << 20,
+            streaming: false,
             policy: BundlePolicy::Greedy,
         }
     }

@@ -102,7 +102,10 @@ impl Shard {
         });
         let ledger = spec.ledger.shard(id, wake).map_err(Failure::storage)?;
         let topology = crate::assembly::topology(&spec.plan, spec.shards, id);
-        let engine = Engine::new(topology, spec.options.engine());
+        let mut engine = Engine::new(topology, spec.options.engine());
+        if !spec.options.streaming {
+            crate::assembly::gathering(&spec.plan).into_iter().for_each(|stage| engine.gather(stage));
+        }
         let mut shard = Shard {
             shared,
             id,

@@ -22,7 +22,8 @@ pub(crate) struct Runner {
 impl JobRunner for Runner {
     fn start(&self, submission: Submission, observer: Arc<dyn Observer>) -> Result<Box<dyn RunningJob>, Error> {
         let workers = self.workers(&submission, &observer)?;
-        let options = executor::Options { retries: submission.settings.retries, ..executor::Options::local() };
+        let settings = &submission.settings;
+        let options = executor::Options { retries: settings.retries, streaming: settings.streaming, ..executor::Options::local() };
         let plan = Arc::new(submission.plan);
         let ending = Ending { observer: observer.clone(), workers: workers.clone() };
         let spec = JobSpec {
