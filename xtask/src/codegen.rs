@@ -26,10 +26,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.check {
         return check(&generated, &read_files(&target)?);
     }
-    for stale in read_files(&target)?
-        .keys()
-        .filter(|name| !generated.contains_key(*name))
-    {
+    for stale in read_files(&target)?.keys().filter(|name| !generated.contains_key(*name)) {
         fs::remove_file(target.join(stale)).with_context(|| format!("remove {stale}"))?;
     }
     fs::create_dir_all(&target).context("create proto/src/generated")?;
@@ -64,10 +61,7 @@ fn find_sources(directory: &Path, sources: &mut Vec<PathBuf>) -> anyhow::Result<
         let path = entry?.path();
         if path.is_dir() {
             find_sources(&path, sources)?;
-        } else if path
-            .extension()
-            .is_some_and(|extension| extension == "proto")
-        {
+        } else if path.extension().is_some_and(|extension| extension == "proto") {
             sources.push(path);
         }
     }
@@ -89,14 +83,9 @@ fn read_files(directory: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-fn check(
-    generated: &BTreeMap<String, String>,
-    committed: &BTreeMap<String, String>,
-) -> anyhow::Result<()> {
+fn check(generated: &BTreeMap<String, String>, committed: &BTreeMap<String, String>) -> anyhow::Result<()> {
     let names = generated.keys().chain(committed.keys());
-    let mut stale: Vec<&String> = names
-        .filter(|name| generated.get(*name) != committed.get(*name))
-        .collect();
+    let mut stale: Vec<&String> = names.filter(|name| generated.get(*name) != committed.get(*name)).collect();
     stale.dedup();
     if !stale.is_empty() {
         bail!("generated code is stale, run `cargo xtask codegen`: {stale:?}");

@@ -22,7 +22,11 @@ struct Need {
 const NEEDS: &[Need] = &[
     Need { what: "a C++ compiler", there: || answers("c++", "--version"), packages: "g++" },
     Need { what: "libclang (for the bindings of RocksDB)", there: has_libclang, packages: "libclang1-14 libclang-common-14-dev" },
-    Need { what: "python3 with venv", there: || answers_with("python3", &["-c", "import venv, ensurepip"]), packages: "python3 python3-venv" },
+    Need {
+        what: "python3 with venv",
+        there: || answers_with("python3", &["-c", "import venv, ensurepip"]),
+        packages: "python3 python3-venv",
+    },
 ];
 
 /// System packages and the wasm target.
@@ -106,6 +110,12 @@ fn has_libclang() -> bool {
     };
     let named = std::env::var_os("LIBCLANG_PATH").is_some_and(|folder| has(Path::new(&folder)));
     let versions = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
-    let llvm = versions.filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm-")).any(|entry| has(&entry.path().join("lib")));
-    named || llvm || ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/opt/homebrew/opt/llvm/lib"].iter().any(|folder| has(Path::new(folder)))
+    let llvm = versions
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm-"))
+        .any(|entry| has(&entry.path().join("lib")));
+    named
+        || llvm
+        || ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/opt/homebrew/opt/llvm/lib"]
+            .iter()
+            .any(|folder| has(Path::new(folder)))
 }

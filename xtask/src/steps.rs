@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail};
 
 /// The packages that are built, checked and tested together in release. Cargo unifies features over the selection, so any other
 /// selection would build RocksDB and Cranelift once more. Guests are apart: their libraries would change the features of the host's.
-pub(crate) const HOST: &[&str] = &["--release", "--workspace", "--exclude", "purlin", "--exclude", "purlin-macros", "--exclude", "wordcount"];
+pub(crate) const HOST: &[&str] =
+    &["--release", "--workspace", "--exclude", "purlin", "--exclude", "purlin-macros", "--exclude", "wordcount"];
 
 /// Guest libraries and examples, run natively.
 pub(crate) const GUESTS: &[&str] = &["--release", "--package", "purlin", "--package", "purlin-macros", "--package", "wordcount"];

@@ -19,7 +19,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("worker-wasm", &["worker", "model"]),
     ("worker-harness", &["worker", "model", "proto"]),
     ("executor", &["plan", "engine", "worker", "ledger", "model"]),
-    ("server", &["plan", "engine", "worker", "worker-wasm", "worker-harness", "ledger", "ledger-rocksdb", "executor", "model", "proto"]),
+    (
+        "server",
+        &["plan", "engine", "worker", "worker-wasm", "worker-harness", "ledger", "ledger-rocksdb", "executor", "model", "proto"],
+    ),
     ("purlin", &["purlin-macros"]),
     ("purlin-macros", &[]),
     ("wordcount", &["purlin"]),
@@ -185,7 +188,12 @@ mod tests {
     fn forbidden_edges_are_named() {
         check("engine", "host/engine", "model.workspace = true", &[]);
         check("engine", "host/engine", "proto.workspace = true", &["engine must not use proto"]);
-        check("plan", "host/plan", "tokio = { workspace = true }", &["plan must not use tokio; its owners are worker-harness, server"]);
+        check(
+            "plan",
+            "host/plan",
+            "tokio = { workspace = true }",
+            &["plan must not use tokio; its owners are worker-harness, server"],
+        );
         check("model", "host/shape", "", &["host/shape holds a crate called model"]);
     }
 }

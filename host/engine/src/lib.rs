@@ -14,18 +14,18 @@
 //! `watermark`, `schedule` and `policy` (which stage, how much), `inflight` (bundles until they are durable), `grouping`
 //! (panes) and `stuck` (what holds what).
 
-pub mod topology;
-pub mod state;
 pub mod engine;
-pub mod pending;
-mod rows;
 mod gate;
-mod watermark;
-mod schedule;
-pub mod policy;
-pub mod inflight;
 pub mod grouping;
+pub mod inflight;
+pub mod pending;
+pub mod policy;
+mod rows;
+mod schedule;
+pub mod state;
 pub mod stuck;
+pub mod topology;
+mod watermark;
 
 pub use engine::Engine;
 pub use grouping::Error;

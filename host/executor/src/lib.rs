@@ -7,16 +7,16 @@
 //! It sees no protocol buffers and no particular worker or ledger.
 
 pub mod assembly;
-pub mod options;
-pub mod job;
-pub mod shard;
-pub mod running;
 pub mod commit;
-pub mod overlay;
-pub mod side_inputs;
+pub mod job;
 pub mod metrics;
+pub mod options;
+pub mod overlay;
 pub mod progress;
 pub mod quiescence;
+pub mod running;
+pub mod shard;
+pub mod side_inputs;
 
 pub use job::{Failure, Job, JobSpec, Observer};
 pub use options::Options;

@@ -147,7 +147,8 @@ impl Shard {
         let started = CellSpace::Executor.cell(b"started");
         if state.get(&started).map_err(Failure::storage)?.is_none() {
             self.begun = false;
-            self.pending = Some(PendingCommit { commit: self.beginning(started), bundles: Vec::new(), tries: 0, not_before_ms: i64::MIN });
+            self.pending =
+                Some(PendingCommit { commit: self.beginning(started), bundles: Vec::new(), tries: 0, not_before_ms: i64::MIN });
         }
         self.intake()?;
         Ok(())
@@ -155,7 +156,8 @@ impl Shard {
 
     /// The first commit of a job: one empty element for every impulse, on the first shard.
     fn beginning(&self, started: bytes::Bytes) -> Commit {
-        let mut commit = Commit { state: vec![StateWrite { cell: started, value: Some(bytes::Bytes::new()) }], ..Commit::default() };
+        let mut commit =
+            Commit { state: vec![StateWrite { cell: started, value: Some(bytes::Bytes::new()) }], ..Commit::default() };
         let plan = &self.shared.spec.plan;
         for stage in plan.stages.iter().filter(|_| self.id == ShardId(0)) {
             for (input, _) in stage.inputs.iter().enumerate().filter(|(_, input)| **input == Input::Impulse) {
@@ -362,8 +364,15 @@ impl Shard {
         };
         let outputs = Outputs::new(spec, self.output_options(work.bundle));
         let output_bytes = outputs.bytes();
-        let running =
-            Running { stage: work.stage, rows, writes, started_ms: now_ms, output_bytes, split_asked_ms: None, split_asked_bytes: 0 };
+        let running = Running {
+            stage: work.stage,
+            rows,
+            writes,
+            started_ms: now_ms,
+            output_bytes,
+            split_asked_ms: None,
+            split_asked_bytes: 0,
+        };
         if stage.body.is_none() || input.is_empty() {
             let outcome = pass_through(outputs, &input)?;
             return self.done(work.bundle, running, Ok(outcome));

@@ -144,7 +144,9 @@ impl Batch {
         if matches!(&timestamps, Timestamps::Each(each) if each.len() != rows) {
             return Err(DecodeError::malformed("batch", "not one timestamp per row"));
         }
-        let fits = |column: &Dictionary| (column.is_constant() && (rows == 0 || !column.entries.is_empty())) || column.index.len() == rows;
+        let fits = |column: &Dictionary| {
+            (column.is_constant() && (rows == 0 || !column.entries.is_empty())) || column.index.len() == rows
+        };
         if !fits(&windows) || !fits(&panes) {
             return Err(DecodeError::malformed("batch", "not one window set and pane per row"));
         }
@@ -510,7 +512,8 @@ mod tests {
         let pane = || Dictionary::constant(Bytes::from_static(pane::NO_FIRING));
         let check = |ends: &[u32], times: &[i64]| {
             let times: Vec<Timestamp> = times.iter().map(|millis| Timestamp::from_millis(*millis)).collect();
-            Batch::from_columns(Bytes::from_static(b"abc"), ends.to_vec(), Timestamps::Each(times.into()), global(), pane()).is_ok()
+            Batch::from_columns(Bytes::from_static(b"abc"), ends.to_vec(), Timestamps::Each(times.into()), global(), pane())
+                .is_ok()
         };
         assert!(check(&[1, 1, 3], &[1, 2, 3]));
         assert!(!check(&[1, 3, 2, 3], &[1, 2, 3, 4]), "ends go back");
@@ -521,7 +524,9 @@ mod tests {
         assert!(Dictionary::from_parts(vec![Bytes::new()], vec![0, 1], 2).is_err());
         assert!(Dictionary::from_parts(vec![Bytes::new()], vec![0], 2).is_err());
         assert!(Dictionary::from_parts(vec![], vec![], 1).is_err());
-        let picked = Dictionary::from_parts(vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")], vec![0, 1], 2).unwrap().pick(&[1, 1, 0]);
+        let picked = Dictionary::from_parts(vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")], vec![0, 1], 2)
+            .unwrap()
+            .pick(&[1, 1, 0]);
         assert_eq!((0..3).map(|row| picked.get(row).to_vec()).collect::<Vec<_>>(), [b"b", b"b", b"a"]);
     }
 

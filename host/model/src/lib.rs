@@ -3,20 +3,20 @@
 //! Pure data. Nothing here knows protocol buffers, threads, clocks, files or a particular worker or ledger.
 //! Read in the order of the modules: each uses only those above it.
 
-pub mod error;
-pub mod reader;
-pub mod ids;
-pub mod time;
-pub mod window;
-pub mod pane;
-pub mod schema;
-pub mod coder;
-pub mod value;
 pub mod batch;
-pub mod windowing;
-pub mod metrics;
+pub mod coder;
+pub mod error;
+pub mod ids;
 pub mod metric_codec;
+pub mod metrics;
+pub mod pane;
+pub mod reader;
+pub mod schema;
+pub mod time;
 pub mod urn;
+pub mod value;
+pub mod window;
+pub mod windowing;
 
 pub use batch::{Batch, BatchBuilder, Dictionary, Timestamps};
 pub use coder::Coder;

@@ -119,10 +119,7 @@ fn distribution<T>(
     Ok(Distribution { count: int(reader)?, sum: number(reader)?, min: number(reader)?, max: number(reader)? })
 }
 
-fn many<T>(
-    reader: &mut Reader<'_>,
-    one: fn(&mut Reader<'_>) -> Result<T, DecodeError>,
-) -> Result<Vec<T>, DecodeError> {
+fn many<T>(reader: &mut Reader<'_>, one: fn(&mut Reader<'_>) -> Result<T, DecodeError>) -> Result<Vec<T>, DecodeError> {
     (0..reader.length()?).map(|_| one(reader)).collect()
 }
 

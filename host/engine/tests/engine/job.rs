@@ -219,7 +219,8 @@ impl Job {
         let input_watermark = naive.inputs[work.stage.0 as usize];
         let mut started = Running { work, panes: Vec::new(), writes: BTreeMap::new(), input_watermark };
         if let Head::Grouping(_) = naive.topology.stages[started.work.stage.0 as usize].head {
-            let batches = rows::cut(&started.work.entries, |entry| payload(entry.position.offset, &naive.entries[&entry.position.offset]));
+            let batches =
+                rows::cut(&started.work.entries, |entry| payload(entry.position.offset, &naive.entries[&entry.position.offset]));
             let mut overlay = Overlay::new(cells);
             let panes = engine.group(&started.work, &batches, now_ms, &mut overlay).unwrap();
             started.panes = rows::panes(&panes);
@@ -280,7 +281,8 @@ impl Job {
                 assert!(pane.window.max_timestamp() < running.input_watermark, "{pane:?} fires at {}", running.input_watermark);
                 assert_eq!(pane.timestamp, pane.window.max_timestamp());
                 for value in &pane.values {
-                    let row = absorbed.remove(value).unwrap_or_else(|| panic!("{value} in {pane:?} was not absorbed, or has fired"));
+                    let row =
+                        absorbed.remove(value).unwrap_or_else(|| panic!("{value} in {pane:?} was not absorbed, or has fired"));
                     assert_eq!(row, Absorbed { key: pane.key.clone(), window: pane.window });
                 }
             }

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod script;
-mod setting;
-mod play;
-mod rules;
-mod random;
-mod job;
-mod naive;
-mod rows;
 mod cells;
 mod dice;
+mod job;
+mod naive;
+mod play;
+mod random;
+mod rows;
+mod rules;
+mod script;
+mod setting;

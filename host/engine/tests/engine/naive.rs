@@ -186,7 +186,8 @@ impl Naive {
 
     /// When an entry's processing time comes that does not wait for anything else.
     pub(crate) fn wake_at_ms(&self, in_flight: &[StageId]) -> Option<i64> {
-        let waits = |entry: &&Logged| entry.rows.iter().any(|row| row.state == RowState::Waiting) && !in_flight.contains(&entry.stage);
+        let waits =
+            |entry: &&Logged| entry.rows.iter().any(|row| row.state == RowState::Waiting) && !in_flight.contains(&entry.stage);
         let entries = self.entries.values().filter(waits).filter(|entry| !self.gated(entry));
         entries.filter_map(|entry| entry.not_before_ms).filter(|ms| *ms > self.now_ms).min()
     }
@@ -212,7 +213,8 @@ impl Naive {
     /// Stages that may start, in the order in which they should.
     pub(crate) fn eligible(&self, in_flight: &[StageId]) -> Vec<StageId> {
         let ready = |stage: &StageId| !in_flight.contains(stage) && (!self.ready(*stage).is_empty() || self.due(*stage));
-        let mut stages: Vec<_> = self.stages().filter(ready).filter(|stage| !self.place(*stage).source || !self.stopped(*stage)).collect();
+        let mut stages: Vec<_> =
+            self.stages().filter(ready).filter(|stage| !self.place(*stage).source || !self.stopped(*stage)).collect();
         stages.sort_by_key(|stage| (self.place(*stage).source, Reverse(self.place(*stage).depth), *stage));
         stages
     }
