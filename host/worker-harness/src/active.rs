@@ -182,15 +182,17 @@ impl Collecting {
             }
             let port = &spec.sinks[sink].port;
             let outputs = &mut self.outputs;
-            rows::parse(&data.data, &port.coder, port.window_coder, |row| outputs.push(sink, row)).map_err(|error| match error {
-                rows::RowError::Refused(error) => error,
-                rows::RowError::Malformed(at, error) => Error::Protocol(format!(
-                    "sent a malformed element of {:?} for {:?}, at byte {at} of {}: {error}",
-                    port.collection,
-                    data.transform_id,
-                    data.data.len()
-                )),
-            })?;
+            rows::parse(&data.data, &port.coder, port.window_coder, |row| outputs.push(sink, row)).map_err(
+                |error| match error {
+                    rows::RowError::Refused(error) => error,
+                    rows::RowError::Malformed(at, error) => Error::Protocol(format!(
+                        "sent a malformed element of {:?} for {:?}, at byte {at} of {}: {error}",
+                        port.collection,
+                        data.transform_id,
+                        data.data.len()
+                    )),
+                },
+            )?;
         }
         self.end(sink, data.is_last)
     }
@@ -199,7 +201,8 @@ impl Collecting {
         let (transform, family) = (&timers.transform_id, &timers.timer_family_id);
         let known = |known: &worker::TimerFamily| known.transform.as_str() == transform && known.family == *family;
         let index = spec.timer_families.iter().position(known);
-        let index = index.ok_or_else(|| Error::Protocol(format!("sent timers of the unknown family {family:?} of {transform:?}")))?;
+        let index =
+            index.ok_or_else(|| Error::Protocol(format!("sent timers of the unknown family {family:?} of {transform:?}")))?;
         timers::parse(&timers.timers, index, &spec.timer_families[index], &mut self.timers)
             .map_err(|error| Error::Protocol(format!("sent a malformed timer of family {family:?} of {transform:?}: {error}")))?;
         self.end(spec.sinks.len() + index, timers.is_last)

@@ -106,13 +106,15 @@ impl Launcher {
         let payload = environment.payload.clone();
         match environment.urn.as_str() {
             model::urn::ENV_EXTERNAL => {
-                let payload = pb::ExternalPayload::decode(payload).map_err(|error| format!("malformed external environment: {error}"))?;
+                let payload =
+                    pb::ExternalPayload::decode(payload).map_err(|error| format!("malformed external environment: {error}"))?;
                 let endpoint = payload.endpoint.map(|endpoint| endpoint.url).filter(|url| !url.is_empty());
                 let endpoint = endpoint.ok_or("external environment without the endpoint of a worker pool")?;
                 Ok(Launcher::External(Pool { endpoint, params: payload.params }))
             }
             model::urn::ENV_PROCESS => {
-                let payload = pb::ProcessPayload::decode(payload).map_err(|error| format!("malformed process environment: {error}"))?;
+                let payload =
+                    pb::ProcessPayload::decode(payload).map_err(|error| format!("malformed process environment: {error}"))?;
                 if payload.command.is_empty() {
                     return Err("process environment without a command".to_owned());
                 }

@@ -59,7 +59,7 @@ pub(crate) struct Harness {
     bundles: Mutex<Option<HashMap<String, Arc<ActiveBundle>>>>,
     pending: Mutex<Option<HashMap<String, oneshot::Sender<InstructionResponse>>>>,
     short_ids: Mutex<HashMap<String, Arc<MetricKind>>>,
-    status: Mutex<Option<mpsc::Sender<Result<WorkerStatusRequest, Status>>>>,
+    status: Mutex<Option<StatusSender>>,
     status_pending: Mutex<HashMap<String, oneshot::Sender<WorkerStatusResponse>>>,
 }
 
@@ -77,6 +77,7 @@ struct Control {
     receiver: Option<mpsc::UnboundedReceiver<Result<InstructionRequest, Status>>>,
 }
 
+type StatusSender = mpsc::Sender<Result<WorkerStatusRequest, Status>>;
 type ElementsSender = mpsc::Sender<Result<Elements, Status>>;
 type ElementsReceiver = mpsc::Receiver<Result<Elements, Status>>;
 
@@ -390,11 +391,11 @@ impl Harness {
         Ok(())
     }
 
-    /// The harness has opened its status stream.
-    pub(crate) fn attach_status(&self) -> mpsc::Receiver<Result<WorkerStatusRequest, Status>> {
+    /// The harness has opened its status stream: both ends of what is to be sent on it.
+    pub(crate) fn attach_status(&self) -> (StatusSender, mpsc::Receiver<Result<WorkerStatusRequest, Status>>) {
         let (sender, receiver) = mpsc::channel(1);
-        *locked(&self.status) = Some(sender);
-        receiver
+        *locked(&self.status) = Some(sender.clone());
+        (sender, receiver)
     }
 
     pub(crate) fn status_answered(&self, response: WorkerStatusResponse) {

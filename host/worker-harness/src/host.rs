@@ -189,7 +189,8 @@ impl Shared {
 
     /// Boot programs make folder names and flags of worker ids, so they are kept plain.
     pub(crate) fn fresh_worker_id(&self, job: &JobId) -> String {
-        let plain = |text: &str| text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect::<String>();
+        let plain =
+            |text: &str| text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect::<String>();
         format!("{}-{}-{}", plain(&self.instance), plain(job.as_str()), self.fresh_number())
     }
 

@@ -11,25 +11,25 @@
 //! [`worker::Error::Protocol`]. No pipeline is translated here (`plan` makes the descriptors), nothing is stored, and no
 //! bundle is retried (that is the executor's business). Callers are plain threads; tokio stays inside.
 
-mod options;
-mod logging;
-mod rows;
-mod timers;
-mod state_key;
-mod metrics;
-mod split;
-mod descriptor;
 mod active;
-mod harness;
-mod feed;
-mod run;
-mod slot;
-mod external;
-mod process;
+mod descriptor;
 mod environment;
-mod provision;
-mod services;
+mod external;
+mod feed;
+mod harness;
 mod host;
+mod logging;
+mod metrics;
+mod options;
+mod process;
+mod provision;
+mod rows;
+mod run;
+mod services;
+mod slot;
+mod split;
+mod state_key;
+mod timers;
 
 pub use environment::HarnessEnvironment;
 pub use host::HarnessHost;

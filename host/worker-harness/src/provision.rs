@@ -49,9 +49,10 @@ impl ArtifactRetrievalService for Provisioning {
         let harness = self.0.harness(request.metadata())?;
         let wanted = request.into_inner().artifact.ok_or_else(|| Status::invalid_argument("no artifact is named"))?;
         // Roles may have been rewritten on the way; type and payload say which content is meant.
-        let artifact = harness.artifacts.iter().find(|artifact| {
-            artifact.info.type_urn == wanted.type_urn && artifact.info.type_payload == wanted.type_payload
-        });
+        let artifact = harness
+            .artifacts
+            .iter()
+            .find(|artifact| artifact.info.type_urn == wanted.type_urn && artifact.info.type_payload == wanted.type_payload);
         let artifact = artifact.ok_or_else(|| Status::not_found(format!("worker {} has no such artifact", harness.id)))?;
         let path = artifact.path.clone();
         let broken = move |error: std::io::Error| Status::internal(format!("cannot read artifact {}: {error}", path.display()));

@@ -117,9 +117,11 @@ impl Current {
         let panes = batch.panes().entries();
         let panes = match keeps_metadata || panes.iter().all(|pane| pane.first().is_none_or(|first| first & 0x80 == 0)) {
             true => panes.to_vec(),
-            false => panes.iter().map(|pane| pane::without_metadata(pane).map(Bytes::from)).collect::<Result<_, _>>().map_err(
-                |error| Error::Protocol(format!("malformed pane in the input of a bundle: {error}")),
-            )?,
+            false => panes
+                .iter()
+                .map(|pane| pane::without_metadata(pane).map(Bytes::from))
+                .collect::<Result<_, _>>()
+                .map_err(|error| Error::Protocol(format!("malformed pane in the input of a bundle: {error}")))?,
         };
         Ok(Current { batch, next: 0, panes })
     }
@@ -178,7 +180,12 @@ mod tests {
         let window = window::single(&[0x80, 0, 0, 0, 0, 0, 0x27, 0x10, 0x90, 0x4e]);
         for index in 0..1000u64 {
             let value = [2, index as u8, 7];
-            builder.push(Row { value: &value, timestamp: Timestamp::from_millis(index as i64), windows: &window, pane: pane::NO_FIRING });
+            builder.push(Row {
+                value: &value,
+                timestamp: Timestamp::from_millis(index as i64),
+                windows: &window,
+                pane: pane::NO_FIRING,
+            });
         }
         let batch = builder.finish();
         let mut input = InputRows::new(vec![batch.slice(0..10), batch.slice(10..1000)], false);
@@ -186,7 +193,12 @@ mod tests {
         assert!(input.next_message().unwrap().is_none());
         assert!(message.len() <= wire_bytes(&[batch.clone()]));
         let parsed = rows(&message, &Coder::Bytes, WindowCoder::Interval).unwrap();
-        assert!(parsed.iter().map(|(value, at)| (value.as_slice(), *at)).eq(batch.iter().map(|row| (row.value, row.timestamp.millis()))));
+        assert!(
+            parsed
+                .iter()
+                .map(|(value, at)| (value.as_slice(), *at))
+                .eq(batch.iter().map(|row| (row.value, row.timestamp.millis())))
+        );
     }
 
     #[test]
@@ -195,7 +207,12 @@ mod tests {
         for size in [MESSAGE_BYTES - 10, 10, 3 * MESSAGE_BYTES, 1] {
             let mut value = Vec::new();
             model::reader::put_length_prefixed(&mut value, &vec![1; size]);
-            builder.push(Row { value: &value, timestamp: Timestamp::from_millis(0), windows: window::GLOBAL_SET, pane: pane::NO_FIRING });
+            builder.push(Row {
+                value: &value,
+                timestamp: Timestamp::from_millis(0),
+                windows: window::GLOBAL_SET,
+                pane: pane::NO_FIRING,
+            });
         }
         let mut input = InputRows::new(vec![builder.finish()], false);
         let mut counts = Vec::new();

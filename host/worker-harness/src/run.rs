@@ -39,6 +39,8 @@ pub(crate) struct Run {
     pub(crate) progress: Arc<Mutex<Progress>>,
     pub(crate) finalizable: Arc<Mutex<Finalizable>>,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
+    /// The fraction of a split that was asked for and not passed on yet.
+    pub(crate) wanted: Option<f64>,
 }
 
 /// Calls a completion exactly once, even when the runtime drops the task that owns it.
@@ -103,7 +105,7 @@ impl Run {
                 harness = &mut harness => return harness,
                 () = environment.closed() => return Err(Error::Aborted),
                 command = self.commands.recv() => match command {
-                    Some(Command::Split(_)) => {}
+                    Some(Command::Split(fraction)) => self.want_split(fraction),
                     Some(Command::Abort) | None => return Err(Error::Aborted),
                 },
             }
@@ -164,18 +166,17 @@ impl Run {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut probing: Asked<Option<Progress>> = None;
         let mut splitting: Asked<Result<ProcessBundleSplitResponse, Error>> = None;
-        let mut wanted: Option<f64> = None;
         let collected = loop {
             if splitting.is_none() {
-                splitting = wanted.take().map(|fraction| Box::pin(question.clone().split(fraction, remainder.rows())) as _);
+                let wanted = self.wanted.take().filter(|_| splits);
+                splitting = wanted.map(|fraction| Box::pin(question.clone().split(fraction, remainder.rows())) as _);
             }
             tokio::select! {
                 biased;
                 result = &mut settled => break result.map_err(|_| harness.gone())??,
                 () = environment.closed() => return Err(give_up(active)),
                 command = self.commands.recv() => match command {
-                    Some(Command::Split(fraction)) if splits => wanted = Some(wanted.map_or(fraction, |other| other.min(fraction))),
-                    Some(Command::Split(_)) => {}
+                    Some(Command::Split(fraction)) => self.want_split(fraction),
                     Some(Command::Abort) | None => {
                         if splits {
                             tokio::spawn(question.clone().split(0.0, remainder.rows()));
@@ -207,7 +208,17 @@ impl Run {
         Ok(collected)
     }
 
-    fn take_split(&self, active: &ActiveBundle, remainder: &mut Remainder, response: ProcessBundleSplitResponse) -> Result<(), Error> {
+    /// One split at a time: of those that have to wait, the one that keeps least counts.
+    fn want_split(&mut self, fraction: f64) {
+        self.wanted = Some(self.wanted.map_or(fraction, |other| other.min(fraction)));
+    }
+
+    fn take_split(
+        &self,
+        active: &ActiveBundle,
+        remainder: &mut Remainder,
+        response: ProcessBundleSplitResponse,
+    ) -> Result<(), Error> {
         remainder.take(response, &self.stage.spec.source).map_err(|error| active.named(error))
     }
 

@@ -151,12 +151,14 @@ impl BeamFnWorkerStatus for Services {
         request: Request<Streaming<WorkerStatusResponse>>,
     ) -> Result<Response<Self::WorkerStatusStream>, Status> {
         let harness = self.0.harness(request.metadata())?;
-        let requests = harness.attach_status();
+        let (open, requests) = harness.attach_status();
         let mut responses = request.into_inner();
         tokio::spawn(async move {
             while let Ok(Some(response)) = responses.message().await {
                 harness.status_answered(response);
             }
+            // Not before: Python opens another stream when this one ends first, also while it shuts down.
+            drop(open);
         });
         Ok(Response::new(ReceiverStream::new(requests)))
     }

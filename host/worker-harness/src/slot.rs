@@ -74,6 +74,7 @@ impl Slot for HarnessSlot {
             progress,
             finalizable: self.finalizable.clone(),
             commands,
+            wanted: None,
         };
         self.environment.spawn(run.run(bundle));
     }

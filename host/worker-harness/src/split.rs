@@ -103,12 +103,16 @@ mod tests {
     use proto::fnapi::process_bundle_split_response::ChannelSplit;
 
     fn source() -> PortSpec {
-        PortSpec { transform: "source".into(), collection: "c".to_owned(), coder: Coder::Bytes, window_coder: WindowCoder::Global }
+        PortSpec {
+            transform: "source".into(),
+            collection: "c".to_owned(),
+            coder: Coder::Bytes,
+            window_coder: WindowCoder::Global,
+        }
     }
 
     fn cut(last: i64, first: i64) -> ProcessBundleSplitResponse {
-        let split =
-            ChannelSplit { transform_id: String::new(), last_primary_element: last, first_residual_element: first };
+        let split = ChannelSplit { transform_id: String::new(), last_primary_element: last, first_residual_element: first };
         ProcessBundleSplitResponse { channel_splits: vec![split], ..Default::default() }
     }
 

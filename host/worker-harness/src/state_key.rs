@@ -39,9 +39,12 @@ pub(crate) fn decode(key: proto::fnapi::StateKey) -> Result<StateKey, String> {
         Type::MultimapKeysUserState(key) => {
             StateKey::MultimapKeys { transform: id(key.transform_id), state: key.user_state_id, window: key.window, key: key.key }
         }
-        Type::MultimapEntriesUserState(key) => {
-            StateKey::MultimapEntries { transform: id(key.transform_id), state: key.user_state_id, window: key.window, key: key.key }
-        }
+        Type::MultimapEntriesUserState(key) => StateKey::MultimapEntries {
+            transform: id(key.transform_id),
+            state: key.user_state_id,
+            window: key.window,
+            key: key.key,
+        },
         Type::OrderedListUserState(key) => {
             // Appends carry no range: they are told apart by their entries.
             let (start, end) = key.range.map_or((i64::MIN, i64::MAX), |range| (range.start, range.end));

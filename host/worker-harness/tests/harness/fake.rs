@@ -205,7 +205,12 @@ impl Data {
 }
 
 impl State {
-    pub(crate) async fn ask(&mut self, instruction: &str, key: state_key::Type, request: state_request::Request) -> StateResponse {
+    pub(crate) async fn ask(
+        &mut self,
+        instruction: &str,
+        key: state_key::Type,
+        request: state_request::Request,
+    ) -> StateResponse {
         self.next += 1;
         let id = self.next.to_string();
         let request = StateRequest {

@@ -47,8 +47,11 @@ impl Setup {
         file.set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
         let env = BTreeMap::from([("FOLDER".to_owned(), self.folder.display().to_string())]);
         let payload = pb::ProcessPayload { command: command.display().to_string(), env, ..Default::default() };
-        let environment =
-            pb::Environment { urn: "beam:env:process:v1".to_owned(), payload: payload.encode_to_vec().into(), ..Default::default() };
+        let environment = pb::Environment {
+            urn: "beam:env:process:v1".to_owned(),
+            payload: payload.encode_to_vec().into(),
+            ..Default::default()
+        };
         options(environment, self.log.clone())
     }
 
@@ -141,7 +144,8 @@ async fn flags_are_plain_and_lead_to_provisioning_and_artifacts() {
     }
 
     let id = flag("id");
-    let channel = tonic::transport::Channel::from_shared(format!("http://{}", setup.host.endpoint())).unwrap().connect().await.unwrap();
+    let channel =
+        tonic::transport::Channel::from_shared(format!("http://{}", setup.host.endpoint())).unwrap().connect().await.unwrap();
     let mut provision = ProvisionServiceClient::new(channel.clone());
     let provisioned = provision.get_provision_info(fake::with_id(GetProvisionInfoRequest {}, &id)).await.unwrap();
     let provisioned = provisioned.into_inner().info.unwrap();

@@ -160,13 +160,20 @@ pub(crate) struct Running(pub(crate) mpsc::Receiver<Result<Outcome, Error>>);
 impl Running {
     /// Its result, which must come once only.
     pub(crate) fn wait(self) -> Result<Outcome, Error> {
-        let result = self.0.recv_timeout(Duration::from_secs(30)).expect("the bundle completes");
+        let result = self.0.recv_timeout(Duration::from_secs(120)).expect("the bundle completes");
         assert!(self.0.recv_timeout(Duration::from_millis(20)).is_err(), "the bundle completes once");
         result
     }
 }
 
-pub(crate) fn start(slot: &mut dyn Slot, spec: &StageSpec, id: u64, input: Vec<Batch>, timers: Vec<FiredTimer>, state: Arc<Bag>) -> Running {
+pub(crate) fn start(
+    slot: &mut dyn Slot,
+    spec: &StageSpec,
+    id: u64,
+    input: Vec<Batch>,
+    timers: Vec<FiredTimer>,
+    state: Arc<Bag>,
+) -> Running {
     let (sender, receiver) = mpsc::channel();
     let stager = Arc::new(|batch: Batch| Ok(Box::new(batch) as worker::outputs::Payload));
     let outputs = Outputs::new(spec, OutputOptions { shards: 1, shard: ShardId(0), first: 0, stager });
