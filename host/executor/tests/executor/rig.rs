@@ -1,0 +1,148 @@
+//! Runs a plan by hand, step by step in made-up time, or on real threads.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use executor::job::{Clock, Shared};
+use executor::shard::{Shard, Step};
+use executor::{Failure, Job, JobSpec, Observer, Options};
+use ledger::memory::MemoryLedger;
+use ledger::{JobLedger, JobRecord, Ledger};
+use model::{JobId, ShardId};
+use plan::Plan;
+use worker::Worker;
+
+use crate::simulator::life::counters;
+
+/// Longer than any test takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A job that is not started yet.
+#[derive(Clone)]
+pub(crate) struct Rig {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) worker: Arc<dyn Worker>,
+    pub(crate) ledger: Arc<dyn JobLedger>,
+    pub(crate) shards: u32,
+    pub(crate) options: Options,
+}
+
+/// Milliseconds since the test began.
+struct Watch(Instant);
+
+impl Clock for Watch {
+    fn now_ms(&self) -> i64 {
+        self.0.elapsed().as_millis() as i64
+    }
+}
+
+/// An empty job of a ledger.
+pub(crate) fn create(ledger: &MemoryLedger, shards: u32) -> Arc<dyn JobLedger> {
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let job = JobId::from(format!("job {}", JOBS.fetch_add(1, Ordering::Relaxed)));
+    ledger.create(JobRecord { job, shards, description: Bytes::new() }).unwrap()
+}
+
+impl Rig {
+    pub(crate) fn new(plan: Plan, worker: impl Worker + 'static, shards: u32) -> Self {
+        let ledger = create(&MemoryLedger::new(), shards);
+        Rig { plan: Arc::new(plan), worker: Arc::new(worker), ledger, shards, options: Options::local() }
+    }
+
+    fn spec(&self) -> JobSpec {
+        JobSpec {
+            name: "test".to_owned(),
+            plan: self.plan.clone(),
+            shards: self.shards,
+            ledger: self.ledger.clone(),
+            workers: vec![self.worker.clone()],
+            clock: Arc::new(Watch(Instant::now())),
+            options: self.options,
+        }
+    }
+
+    /// Runs all shards in turns on this thread; time passes only when there is nothing else to do.
+    pub(crate) fn by_hand(&self) -> Result<Arc<Shared>, Failure> {
+        let (shared, receivers) = Shared::new(self.spec());
+        let result = step_all(&shared, receivers);
+        match (shared.result(), result) {
+            (Err(first), _) => Err(first),
+            (Ok(()), Err(failure)) => Err(failure),
+            (Ok(()), Ok(())) => Ok(shared),
+        }
+    }
+
+    /// Starts threads.
+    pub(crate) fn start(&self) -> Run {
+        let (sender, ended) = channel();
+        let observer = Ended(Mutex::new(sender));
+        Run { job: Job::start(self.spec(), Arc::new(observer)).unwrap(), ended }
+    }
+}
+
+fn step_all(shared: &Arc<Shared>, receivers: Vec<Receiver<executor::shard::Event>>) -> Result<(), Failure> {
+    let mut shards = Vec::new();
+    for (number, events) in receivers.into_iter().enumerate() {
+        shards.push(Shard::open(shared.clone(), ShardId(number as u32), events)?);
+    }
+    let mut now_ms = 0;
+    while !shards.is_empty() {
+        let (mut progressed, mut until, mut open) = (false, None, Vec::new());
+        for mut shard in shards {
+            match shard.step(now_ms)? {
+                Step::Progressed => progressed = true,
+                Step::Idle { until_ms } => until = until.into_iter().chain(until_ms).min(),
+                Step::Finished => {
+                    progressed = true;
+                    continue;
+                }
+            }
+            open.push(shard);
+        }
+        shards = open;
+        if !progressed && let Some(until_ms) = until {
+            now_ms = now_ms.max(until_ms);
+        }
+    }
+    Ok(())
+}
+
+/// A job on threads.
+pub(crate) struct Run {
+    pub(crate) job: Job,
+    ended: Receiver<Result<(), Failure>>,
+}
+
+struct Ended(Mutex<std::sync::mpsc::Sender<Result<(), Failure>>>);
+
+impl Observer for Ended {
+    fn ended(&self, _: &Shared, result: Result<(), Failure>) {
+        self.0.lock().unwrap().send(result).unwrap();
+    }
+}
+
+impl Run {
+    /// Waits for the end; the observer must hear of it exactly once.
+    pub(crate) fn end(self) -> (Arc<Shared>, Result<(), Failure>) {
+        let result = self.ended.recv_timeout(PATIENCE).expect("the job ends");
+        assert!(self.ended.recv_timeout(Duration::from_millis(1)).is_err(), "a job ends once");
+        (self.job.shared().clone(), result)
+    }
+
+    /// Waits until something has become true.
+    pub(crate) fn wait(&self, what: &str, done: impl Fn(&Shared) -> bool) {
+        let started = Instant::now();
+        while !done(self.job.shared()) {
+            assert!(started.elapsed() < PATIENCE, "{what} does not happen");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Committed user counters as `transform name: value`.
+pub(crate) fn results(shared: &Shared) -> Vec<String> {
+    counters(shared).into_iter().map(|((transform, name), value)| format!("{transform} {name}: {value}")).collect()
+}
