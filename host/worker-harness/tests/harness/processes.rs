@@ -149,7 +149,7 @@ async fn flags_are_plain_and_lead_to_provisioning_and_artifacts() {
     let mut provision = ProvisionServiceClient::new(channel.clone());
     let provisioned = provision.get_provision_info(fake::with_id(GetProvisionInfoRequest {}, &id)).await.unwrap();
     let provisioned = provisioned.into_inner().info.unwrap();
-    assert_eq!(provisioned.dependencies, [info.clone()]);
+    assert_eq!(provisioned.dependencies, std::slice::from_ref(&info));
     assert_eq!(provisioned.metadata["job_id"], "job");
     assert!(provisioned.control_endpoint.unwrap().authentication.is_none());
 
