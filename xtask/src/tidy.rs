@@ -55,7 +55,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("serde", &["server", "worker-wasm"]),
     ("serde_json", &["server", "worker-wasm"]),
     // Only what ends in a person's terminal has errors without a type.
-    ("anyhow", &["server", "xtask", "tests"]),
+    ("anyhow", &["server", "xtask"]),
     ("clap", &["server", "xtask"]),
     ("tracing-subscriber", &["server"]),
     // Code generation.
