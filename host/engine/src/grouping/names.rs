@@ -1,23 +1,21 @@
 //! Names of a grouping's state cells.
 //!
 //! ```text
-//!   runs    stage 'g' 'w' end window                    runs of one window
-//!           stage 'g' 'r' end window run block          a block of one run
-//!   cells   stage 'g' 'n'                               the next buffer number
-//!           stage 'g' 'k' key                           active windows of a key, when windows merge
-//!           stage 'g' 's' key window                    trigger, pane and hold of one key and window
-//!           stage 'g' 'v' key buffer chunk              values
-//!           stage 'g' 't' domain time key window        timers in order of time
+//!   runs    stage 'w' end window                    runs of one window
+//!           stage 'r' end window run block          a block of one run
+//!   cells   stage 'n'                               the next buffer number
+//!           stage 'k' key                           active windows of a key, when windows merge
+//!           stage 's' key window                    trigger, pane and hold of one key and window
+//!           stage 'v' key buffer chunk              values
+//!           stage 't' domain time key window        timers in order of time
 //! ```
 //!
 //! Stage, run, block and chunk are 32 bits, a buffer number 64, all big-endian; times are the eight bytes that sort as
-//! times do. Keys and windows are as on the wire, where they delimit themselves: no key is the beginning of another.
+//! times do. Keys and windows are as on the wire, where they delimit themselves: no key is the beginning of another. Cells
+//! that are not a grouping's are kept apart by whoever owns the state.
 
 use bytes::Bytes;
 use model::{StageId, Timestamp};
-
-/// Cells of one grouping start with the stage and this byte. No other cell of the shard's state does.
-const FAMILY: u8 = b'g';
 
 /// Makes the names of one stage's cells.
 #[derive(Clone, Copy, Debug)]
@@ -31,9 +29,9 @@ impl Names {
     }
 
     fn kind(self, kind: u8, capacity: usize) -> Vec<u8> {
-        let mut name = Vec::with_capacity(6 + capacity);
+        let mut name = Vec::with_capacity(BEGINNING + capacity);
         name.extend_from_slice(&self.stage.0.to_be_bytes());
-        name.extend_from_slice(&[FAMILY, kind]);
+        name.push(kind);
         name
     }
 
@@ -144,6 +142,6 @@ const CHUNK: u8 = b'v';
 const TIMER: u8 = b't';
 
 /// Length of what [`Names::all`] returns.
-pub(super) const BEGINNING: usize = 6;
-/// Where the key begins in the name of a timer: behind stage, family, kind, domain and time.
+pub(super) const BEGINNING: usize = 5;
+/// Where the key begins in the name of a timer: behind stage, kind, domain and time.
 pub(super) const TIMER_BEGINNING: usize = BEGINNING + 9;

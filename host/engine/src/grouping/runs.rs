@@ -25,7 +25,7 @@ use model::windowing::{Merging, OutputTime, Trigger, WindowingStrategy};
 use model::{Batch, Coder, StageId, Timestamp, WindowCoder};
 
 use self::block::RunWriter;
-use self::merge::{Gathered, Merge};
+use self::merge::{Gathered, Merge, OpenBlocks};
 use self::window::OpenWindow;
 use super::arrivals::{Arrival, Arrivals, Order, Window};
 use super::counted::Counted;
@@ -61,6 +61,8 @@ pub(super) struct Runs {
     windows: BTreeMap<Window, OpenWindow>,
     holds: Counted<Timestamp>,
     summary: Summary,
+    /// What the last call that fired has read and not used up, so that firing in many calls reads a block once.
+    blocks: OpenBlocks,
 }
 
 /// How cells are named and blocks are written.
@@ -75,6 +77,7 @@ struct Format {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     windows: BTreeMap<Window, Option<OpenWindow>>,
+    blocks: OpenBlocks,
 }
 
 impl Runs {
@@ -85,6 +88,7 @@ impl Runs {
             windows: BTreeMap::new(),
             holds: Counted::default(),
             summary: Summary::default(),
+            blocks: OpenBlocks::new(),
         }
     }
 
@@ -203,23 +207,24 @@ impl Runs {
             }
             let mut open = open.clone();
             open.firing = true;
-            let finished = self.fire_window(window, &mut open, &mut panes, state)?;
+            changes.blocks = self.fire_window(window, &mut open, &mut panes, state)?;
+            let finished = open.is_consumed();
             changes.windows.insert(window.clone(), (!finished).then_some(open));
         }
         Ok(panes.finish())
     }
 
-    /// Returns whether the window is done.
+    /// Returns the blocks that are not used up; none if the window is done.
     fn fire_window(
         &self,
         window: &Window,
         open: &mut OpenWindow,
         panes: &mut Panes,
         state: &mut dyn KeyedState,
-    ) -> Result<bool, Error> {
+    ) -> Result<OpenBlocks, Error> {
         const ONLY: PaneInfo =
             PaneInfo { is_first: true, is_last: true, timing: Timing::OnTime, index: 0, nonspeculative_index: 0 };
-        let mut merge = Merge::new(&self.format, window, &open.runs, state)?;
+        let mut merge = Merge::new(&self.format, window, &open.runs, &self.blocks, state)?;
         let mut gathered = Gathered::default();
         while !panes.full() && merge.next(&mut gathered, usize::MAX, state)? {
             let timestamp = gathered.hold.unwrap_or(window.end);
@@ -227,15 +232,14 @@ impl Runs {
             panes.push(&gathered.key, &gathered.values, timestamp, &window.bytes, ONLY)?;
             open.rows = open.rows.saturating_sub(gathered.values.count);
         }
-        let finished = merge.finished();
-        merge.store(&mut open.runs)?;
-        Ok(finished)
+        merge.store(&mut open.runs)
     }
 
     pub(super) fn apply(&mut self, changes: Changes) {
         for (window, open) in changes.windows {
             self.change(window, open);
         }
+        self.blocks = changes.blocks;
     }
 
     fn change(&mut self, window: Window, open: Option<OpenWindow>) {

@@ -108,6 +108,11 @@ impl Block {
         Block { bytes, timed }
     }
 
+    /// The cell.
+    pub(super) fn bytes(self) -> Bytes {
+        self.bytes
+    }
+
     /// The group at an offset, or none at the block's end.
     #[inline]
     pub(super) fn group(&self, offset: usize) -> Result<Option<Group>, Error> {

@@ -8,7 +8,7 @@ use super::super::Error;
 use super::super::arrivals::Window;
 use super::Format;
 use super::block::{GROUP_BYTES, RunWriter};
-use super::merge::{Gathered, Merge};
+use super::merge::{Gathered, Merge, OpenBlocks};
 use super::window::OpenWindow;
 use crate::KeyedState;
 
@@ -32,7 +32,7 @@ pub(super) fn step(format: &Format, window: &Window, open: &mut OpenWindow, stat
     }
     let target = begun.start(open);
     let sources = target + 1..target + 1 + open.runs[target].sources as usize;
-    let mut merge = Merge::new(format, window, &open.runs[sources.clone()], state)?;
+    let mut merge = Merge::new(format, window, &open.runs[sources.clone()], &OpenBlocks::new(), state)?;
     let mut writer = RunWriter::new(format, window, open.runs[target].clone());
     let mut gathered = Gathered::default();
     let mut merged = 0;

@@ -1,6 +1,9 @@
 //! Runs of one window, read as one: groups in the order of keys, and for one key in the order of runs.
 //!
-//! One block of each run is in memory. Blocks are deleted when they have been read.
+//! One block of each run is in memory. Blocks are deleted from state when they have been read. A merge that stops early
+//! hands out the blocks that it has, so that the next one need not read them again.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use model::Timestamp;
@@ -13,6 +16,10 @@ use super::Format;
 use super::block::{Block, Group};
 use super::window::{Position, Run};
 use crate::KeyedState;
+
+/// Blocks by their names, at most one of each run of a window. A block never changes, so that it does not matter when they
+/// were read.
+pub(super) type OpenBlocks = BTreeMap<Bytes, Bytes>;
 
 /// A merge in progress.
 #[derive(Debug)]
@@ -44,14 +51,25 @@ struct Cursor {
 
 impl Merge {
     /// Starts where the runs stand.
-    pub(super) fn new(format: &Format, window: &Window, runs: &[Run], state: &mut dyn KeyedState) -> Result<Self, Error> {
+    /// `open` has blocks that an earlier merge has read.
+    pub(super) fn new(
+        format: &Format,
+        window: &Window,
+        runs: &[Run],
+        open: &OpenBlocks,
+        state: &dyn KeyedState,
+    ) -> Result<Self, Error> {
         let mut cursors = Vec::with_capacity(runs.len());
         for run in runs {
             let name = format.names.run(window.end, &window.bytes, run.number);
             let block = Block::new(Bytes::new(), format.timed());
             let mut cursor = Cursor { name, blocks: run.blocks, position: run.position, consumed: 0, block, group: None };
             if !run.is_consumed() {
-                cursor.load(format.timed(), state)?;
+                let name = names::numbered(&cursor.name, run.position.block);
+                match open.get(&name) {
+                    Some(block) => cursor.open(block.clone(), format.timed())?,
+                    None => cursor.load(format.timed(), state)?,
+                }
             }
             cursors.push(cursor);
         }
@@ -97,16 +115,20 @@ impl Merge {
         self.heap.is_empty()
     }
 
-    /// Writes down how far the runs are consumed.
-    pub(super) fn store(self, runs: &mut [Run]) -> Result<(), Error> {
+    /// Writes down how far the runs are consumed. Returns the blocks that are not.
+    pub(super) fn store(self, runs: &mut [Run]) -> Result<OpenBlocks, Error> {
+        let mut open = OpenBlocks::new();
         for (run, cursor) in runs.iter_mut().zip(self.cursors) {
             run.position = cursor.position;
             run.bytes = run.bytes.checked_sub(cursor.consumed).ok_or_else(damaged)?;
             if run.is_consumed() != (run.bytes == 0) {
                 return Err(damaged());
             }
+            if !run.is_consumed() {
+                open.insert(names::numbered(&cursor.name, cursor.position.block), cursor.block.bytes());
+            }
         }
-        Ok(())
+        Ok(open)
     }
 
     fn precedes(&self, a: usize, b: usize) -> bool {
@@ -157,9 +179,13 @@ impl Cursor {
         Ok(self.group.is_some())
     }
 
-    fn load(&mut self, timed: bool, state: &mut dyn KeyedState) -> Result<(), Error> {
+    fn load(&mut self, timed: bool, state: &dyn KeyedState) -> Result<(), Error> {
         let name = names::numbered(&self.name, self.position.block);
         let bytes = state.get(&name)?.ok_or_else(|| Error::Corrupt("a block of a run is missing".into()))?;
+        self.open(bytes, timed)
+    }
+
+    fn open(&mut self, bytes: Bytes, timed: bool) -> Result<(), Error> {
         self.block = Block::new(bytes, timed);
         self.group = self.block.group(self.position.offset as usize)?;
         match self.group {

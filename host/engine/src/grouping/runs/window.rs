@@ -90,6 +90,11 @@ impl OpenWindow {
         self.runs.push(run);
     }
 
+    /// Whether all rows have gone out.
+    pub(super) fn is_consumed(&self) -> bool {
+        self.runs.iter().all(Run::is_consumed)
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.bytes).sum()
     }
