@@ -155,6 +155,14 @@ impl Shared {
         }
     }
 
+    /// Makes shards look again.
+    pub(crate) fn wake(&self, shards: &[ShardId]) {
+        for shard in shards {
+            // A shard that has ended does not listen any more.
+            let _ = self.senders[shard.0 as usize].send(Event::Wake);
+        }
+    }
+
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }

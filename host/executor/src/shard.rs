@@ -24,6 +24,7 @@ use worker::{Bundle, Outcome, Outputs, Slot};
 use crate::commit::{self, Counts};
 use crate::job::{Failure, Shared};
 use crate::overlay::{CellSpace, Overlay};
+use crate::quiescence::Standing;
 use crate::running::{Finished, Running};
 
 /// Arrivals taken from the ledger at a time.
@@ -194,7 +195,7 @@ impl Shard {
         }
         if self.settled() && self.engine.finished() {
             self.shared.progress.set_status(self.id, self.engine.status());
-            self.shared.quiescence.finished(self.id);
+            self.shared.wake(&self.shared.quiescence.finished(self.id));
             return Ok(Step::Finished);
         }
         self.rest(version, now_ms)
@@ -220,8 +221,10 @@ impl Shard {
         let until_ms = [self.engine.wake_at_ms(), look, retry].into_iter().flatten().min();
         if until_ms.is_none() {
             self.shared.progress.set_status(self.id, self.engine.status());
-            if self.shared.quiescence.idle(self.id, version) {
-                return Err(Failure::Stuck(self.shared.stuck_report()));
+            match self.shared.quiescence.idle(self.id, version) {
+                Standing::Busy => {}
+                Standing::Behind(shards) => self.shared.wake(&shards),
+                Standing::Stuck => return Err(Failure::Stuck(self.shared.stuck_report())),
             }
         }
         Ok(Step::Idle { until_ms })
@@ -246,7 +249,8 @@ impl Shard {
     fn take_events(&mut self) -> Result<bool, Failure> {
         let mut any = false;
         while let Ok(event) = self.events.try_recv() {
-            any |= !matches!(event, Event::Wake);
+            // A wake counts, too: whoever takes it must look at the ledger before it rests, as no other comes until then.
+            any = true;
             self.take(event);
         }
         if self.shared.stopping() {
