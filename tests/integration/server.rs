@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const START: Duration = Duration::from_secs(30);
 
 /// A running binary.
-pub struct Server {
+pub(crate) struct Server {
     process: Child,
     /// The port of its Job API.
     pub port: u16,
@@ -19,24 +19,24 @@ pub struct Server {
 }
 
 /// What `cargo xtask test` has built or brought.
-pub fn given(variable: &str) -> PathBuf {
+pub(crate) fn given(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`"));
     PathBuf::from(path)
 }
 
 /// The root of the checkout.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
 /// A port that was free a moment ago.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Server {
     /// Starts the binary with more arguments.
-    pub fn start(arguments: &[&str]) -> Server {
+    pub(crate) fn start(arguments: &[&str]) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("server.log");
         let mut server = Server::start_on(free_port(), &log, arguments);
@@ -45,7 +45,7 @@ impl Server {
     }
 
     /// Starts the binary on a port, appending its output to `log`.
-    pub fn start_on(port: u16, log: &Path, arguments: &[&str]) -> Server {
+    pub(crate) fn start_on(port: u16, log: &Path, arguments: &[&str]) -> Server {
         let output = File::options().create(true).append(true).open(log).unwrap();
         let mut command = Command::new(given("PURLIN_BINARY"));
         command.args(["serve", "--serve_http=false", "--log_kind=text"]).arg(format!("--job_port={port}")).args(arguments);
@@ -63,22 +63,22 @@ impl Server {
     }
 
     /// `localhost:PORT`.
-    pub fn endpoint(&self) -> String {
+    pub(crate) fn endpoint(&self) -> String {
         format!("localhost:{}", self.port)
     }
 
     /// All that the server has printed.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// The process id.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// Kills the server at once, as a crash would.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
@@ -101,7 +101,7 @@ impl Drop for Server {
 }
 
 /// Runs a command to its end and returns its output; panics with it on failure.
-pub fn output(command: &mut Command) -> String {
+pub(crate) fn output(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("start {command:?}: {error}"));
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?} ended with {}:\n{text}", output.status);

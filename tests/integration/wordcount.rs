@@ -25,7 +25,7 @@ fn beams_own() -> Command {
 }
 
 /// The command of a PROCESS environment.
-pub fn process_command() -> String {
+pub(crate) fn process_command() -> String {
     let worker = root().join("tests/beam/python/sdk_worker.sh");
     format!("--environment_options=process_command={}", worker.display())
 }
@@ -43,7 +43,15 @@ fn python_over_loopback_on_one_shard() {
 #[test]
 fn python_in_a_process() {
     let venv = given("PURLIN_PYTHON").parent().unwrap().parent().unwrap().to_path_buf();
-    check(beams_own().env("VENV", &venv), &["--environment_type=PROCESS", &process_command(), &format!("--environment_options=process_variables=VENV={}", venv.display())], &[]);
+    check(
+        beams_own().env("VENV", &venv),
+        &[
+            "--environment_type=PROCESS",
+            &process_command(),
+            &format!("--environment_options=process_variables=VENV={}", venv.display()),
+        ],
+        &[],
+    );
 }
 
 #[test]

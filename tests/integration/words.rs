@@ -7,10 +7,10 @@ use std::process::Command;
 use crate::server::output;
 
 /// How often each word occurs.
-pub type Counts = BTreeMap<String, u64>;
+pub(crate) type Counts = BTreeMap<String, u64>;
 
 /// Counts words (runs of characters of `class`) without any of our code.
-pub fn by_coreutils(files: &Path, class: &str) -> Counts {
+pub(crate) fn by_coreutils(files: &Path, class: &str) -> Counts {
     let script = r#"LC_ALL=C grep -ohE "[$2]+" "$1" | LC_ALL=C sort | uniq -c"#;
     let text = output(Command::new("sh").args(["-c", script, "sh"]).arg(files).arg(class));
     let pair = |line: &str| line.trim().split_once(' ').map(|(count, word)| (word.to_string(), count.parse().unwrap()));
@@ -18,7 +18,7 @@ pub fn by_coreutils(files: &Path, class: &str) -> Counts {
 }
 
 /// Lines `word: count` of all files in a folder whose names begin with `prefix`; a word that occurs twice is an error.
-pub fn in_folder(folder: &Path, prefix: &str) -> Counts {
+pub(crate) fn in_folder(folder: &Path, prefix: &str) -> Counts {
     let mut counts = Counts::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -35,7 +35,7 @@ pub fn in_folder(folder: &Path, prefix: &str) -> Counts {
 }
 
 /// Compares, and names a few differences.
-pub fn assert_equal(counted: &Counts, expected: &Counts) {
+pub(crate) fn assert_equal(counted: &Counts, expected: &Counts) {
     let words = expected.keys().chain(counted.keys().filter(|word| !expected.contains_key(*word)));
     let different: Vec<String> = words
         .filter(|word| counted.get(*word) != expected.get(*word))

@@ -46,7 +46,6 @@ pub(crate) fn join(ranges: &mut Vec<Range<u32>>, more: &[Range<u32>]) {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges are meant")]
 mod tests {
     use super::*;
 

@@ -24,9 +24,9 @@ fn entries_arrive_in_the_order_of_their_producer(adapter: &mut dyn Adapter) {
     let job = create(adapter, 3);
     let mut owners = owners(&*job, 3);
     for round in 0..10 {
-        for producer in 0..3 {
+        for (producer, owner) in owners.iter_mut().enumerate() {
             let line = |item| format!("1:{producer}-{round}-{item}");
-            commit(&mut *owners[producer], &entries(&*job, &[&line(0), "0:x", &line(1), "2:x"]));
+            commit(&mut **owner, &entries(&*job, &[&line(0), "0:x", &line(1), "2:x"]));
         }
     }
     let found = entry_headers(&mut *owners[1], 60);

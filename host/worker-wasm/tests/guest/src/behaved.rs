@@ -10,7 +10,7 @@ pub(crate) fn identity(element: &[u8]) -> &[u8] {
 
 #[dofn(name = "Even")]
 pub(crate) fn even(element: &[u8]) -> impl IntoIterator<Item = &[u8]> {
-    (element[0] % 2 == 0).then_some(element)
+    element[0].is_multiple_of(2).then_some(element)
 }
 
 #[dofn(name = "Repeat")]
@@ -20,7 +20,7 @@ pub(crate) fn repeat(element: &[u8]) -> impl IntoIterator<Item = &[u8]> {
 
 #[dofn(name = "Route")]
 pub(crate) fn route(element: &[u8], out: &mut Output<Vec<u8>>, odd: &mut Output<Vec<u8>>) {
-    let output = if element[0] % 2 == 0 { out } else { odd };
+    let output = if element[0].is_multiple_of(2) { out } else { odd };
     output.emit(element.to_vec());
 }
 

@@ -53,8 +53,10 @@ fn checked(element: i64) -> i64 {
 
 #[dofn]
 pub(crate) fn spin(element: &[u8]) -> &[u8] {
-    while element == b"spin" {
-        std::hint::spin_loop();
+    if element == b"spin" {
+        loop {
+            std::hint::spin_loop();
+        }
     }
     element
 }
