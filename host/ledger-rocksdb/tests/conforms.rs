@@ -1,5 +1,7 @@
 //! The embedded ledger passes the suite, temporary and durable; what it leaves on disk is what it should.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -191,7 +191,7 @@ mod tests {
         let mut input = InputRows::new(vec![batch.slice(0..10), batch.slice(10..1000)], false);
         let message = input.next_message().unwrap().unwrap();
         assert!(input.next_message().unwrap().is_none());
-        assert!(message.len() <= wire_bytes(&[batch.clone()]));
+        assert!(message.len() <= wire_bytes(std::slice::from_ref(&batch)));
         let parsed = rows(&message, &Coder::Bytes, WindowCoder::Interval).unwrap();
         assert!(
             parsed

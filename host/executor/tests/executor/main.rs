@@ -1,5 +1,7 @@
 //! The executor on reference ledgers and workers: a seeded simulator, and what it does in particular situations.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod dice;
 mod dofns;
 mod plans;

@@ -2,12 +2,14 @@
 //!
 //! One file per subject; `rig` holds the fake, the pipelines and the clients.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod rig;
 
+mod command_line;
+mod metrics;
+mod restart;
+mod robustness;
 mod staging;
 mod streams;
 mod submission;
-mod metrics;
-mod robustness;
-mod restart;
-mod command_line;
