@@ -9,7 +9,6 @@
 //! [`normalised`] turns the second into the first; then one grammar reads both.
 
 use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -148,12 +147,15 @@ impl Serve {
             Some(host) => host.clone(),
             None if self.bind.is_loopback() => "localhost".into(),
             None if self.bind.is_unspecified() => {
-                return Err(format!("--bind {} needs --advertised-host, the name under which clients reach this host", self.bind));
+                return Err(format!(
+                    "--bind {} needs --advertised-host, the name under which clients reach this host",
+                    self.bind
+                ));
             }
             None if self.bind.is_ipv6() => format!("[{}]", self.bind),
             None => self.bind.to_string(),
         };
-        let processors = std::thread::available_parallelism().map_or(1, |processors| NonZeroU32::try_from(processors).map_or(1, u32::from));
+        let processors = std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX));
         Ok(Config {
             bind: self.bind,
             job_port: self.job_port,
@@ -232,7 +234,8 @@ mod tests {
     /// What a command line means, as the non-default part of its configuration.
     fn check(line: &str, expected: &str) {
         let arguments = normalised(line.split_whitespace().map(str::to_string));
-        let cli = Cli::try_parse_from(std::iter::once("purlin".to_string()).chain(arguments)).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let cli =
+            Cli::try_parse_from(std::iter::once("purlin".to_string()).chain(arguments)).unwrap_or_else(|e| panic!("{line}: {e}"));
         let Command::Serve(serve) = cli.command else { panic!("{line} does not serve") };
         let found = match serve.config() {
             Err(refusal) => refusal,
@@ -250,7 +253,10 @@ mod tests {
     fn launchers_of_prism_are_understood() {
         check("", "");
         check("--job_port 8100", "job_port=8100");
-        check("-job_port=8100 -serve_http=true -idle_shutdown_timeout=5m0s -log_level=debug", r#"idle_shutdown_ms=300000 job_port=8100 log_level="debug""#);
+        check(
+            "-job_port=8100 -serve_http=true -idle_shutdown_timeout=5m0s -log_level=debug",
+            r#"idle_shutdown_ms=300000 job_port=8100 log_level="debug""#,
+        );
         check("--job_port 1 --log_level INFO --log_kind json --serve_http=false", r#"job_port=1 log_kind="json""#);
         check("-web_port 8074 -idle_shutdown_timeout -1ns -serve_http", "");
         check("--jm_override=", "");
@@ -268,7 +274,9 @@ mod tests {
 
     #[test]
     fn durations_as_go_writes_them() {
-        for (text, ms) in [("1h30m", Some(5_400_000)), ("1.5s", Some(1_500)), ("0", Some(0)), ("-1ms", None), ("250ms10us", Some(250))] {
+        for (text, ms) in
+            [("1h30m", Some(5_400_000)), ("1.5s", Some(1_500)), ("0", Some(0)), ("-1ms", None), ("250ms10us", Some(250))]
+        {
             assert_eq!(go_duration_ms(text), Ok(Never(ms)), "{text}");
         }
         for text in ["", "5", "m", "1d", "1.2.3s", "s5", "-"] {

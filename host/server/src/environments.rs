@@ -59,7 +59,8 @@ fn artifacts_of(chosen: &plan::Environment, all: &[(String, Environment)], stage
         let id = key.strip_suffix(chosen.id.as_str()).is_some_and(|index| index.is_empty() || index.ends_with(':'));
         id && Environment { display_data: Vec::new(), ..environment.clone() }.encode_to_vec() == chosen.serialized
     };
-    let (key, environment) = all.iter().find(is_chosen).ok_or_else(|| format!("environment {:?} is not in the pipeline", chosen.id))?;
+    let (key, environment) =
+        all.iter().find(is_chosen).ok_or_else(|| format!("environment {:?} is not in the pipeline", chosen.id))?;
     match staged.get(key) {
         Some(artifacts) => Ok(artifacts.iter().map(artifact).collect()),
         None if environment.dependencies.is_empty() => Ok(Vec::new()),
@@ -77,11 +78,15 @@ pub fn check_component(environment: &Environment, artifacts: &[StagedArtifact]) 
         return Ok(());
     }
     let found: Vec<_> = artifacts.iter().map(|artifact| artifact.file.sha256.as_str()).collect();
-    Err(format!("no artifact of the environment is the component that its payload names by sha256; staged were: [{}]", found.join(", ")))
+    Err(format!(
+        "no artifact of the environment is the component that its payload names by sha256; staged were: [{}]",
+        found.join(", ")
+    ))
 }
 
 fn names(payload: &[u8], sha256: &str) -> bool {
-    let bytes: Vec<u8> = (0..sha256.len() / 2).filter_map(|at| u8::from_str_radix(sha256.get(2 * at..2 * at + 2)?, 16).ok()).collect();
+    let bytes: Vec<u8> =
+        (0..sha256.len() / 2).filter_map(|at| u8::from_str_radix(sha256.get(2 * at..2 * at + 2)?, 16).ok()).collect();
     let contains = |part: &[u8]| payload.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part));
     contains(sha256.as_bytes()) || payload.windows(bytes.len()).any(|window| window == bytes)
 }

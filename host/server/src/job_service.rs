@@ -110,7 +110,10 @@ impl JobService for JobApi {
         Ok(Response::new(GetJobMetricsResponse { metrics: Some(job.metrics()) }))
     }
 
-    async fn describe_pipeline_options(&self, _: Request<DescribePipelineOptionsRequest>) -> Answer<DescribePipelineOptionsResponse> {
+    async fn describe_pipeline_options(
+        &self,
+        _: Request<DescribePipelineOptionsRequest>,
+    ) -> Answer<DescribePipelineOptionsResponse> {
         Ok(Response::new(DescribePipelineOptionsResponse { options: options::descriptors(&self.jobs.config) }))
     }
 }

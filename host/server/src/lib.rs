@@ -10,22 +10,22 @@
 //!  cli ─── asks a running server ──┘
 //! ```
 
-pub mod run;
-pub mod config;
 pub mod args;
-pub mod clock;
-pub mod logging;
-pub mod refusal;
-pub mod panics;
-pub mod options;
-pub mod store;
-pub mod environments;
-pub mod metrics;
-pub mod planning;
-pub mod jobs;
-pub mod job_service;
-pub mod staging;
-pub mod inspect_service;
-pub mod progress;
-pub mod serve;
 pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod environments;
+pub mod inspect_service;
+pub mod job_service;
+pub mod jobs;
+pub mod logging;
+pub mod metrics;
+pub mod options;
+pub mod panics;
+pub mod planning;
+pub mod progress;
+pub mod refusal;
+pub mod run;
+pub mod serve;
+pub mod staging;
+pub mod store;

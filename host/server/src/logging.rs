@@ -76,8 +76,11 @@ pub fn start(kind: LogKind, level: LogLevel) {
     let colors = kind == LogKind::Dev && std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colors).event_format(Look { kind });
     // Whoever embeds the server may have a log of their own already.
-    let _ = tracing_subscriber::registry().with(SpanFields.with_filter(filter.clone())).with(lines.with_filter(filter)).try_init();
-    std::panic::set_hook(Box::new(|panic| tracing::error!(at = panic.location().map(ToString::to_string), "{}", panic_text(panic))));
+    let _ =
+        tracing_subscriber::registry().with(SpanFields.with_filter(filter.clone())).with(lines.with_filter(filter)).try_init();
+    std::panic::set_hook(Box::new(|panic| {
+        tracing::error!(at = panic.location().map(ToString::to_string), "{}", panic_text(panic))
+    }));
 }
 
 fn panic_text(panic: &std::panic::PanicHookInfo<'_>) -> String {
@@ -180,7 +183,10 @@ fn json_line(mut writer: Writer<'_>, event: &Event<'_>, message: String, fields:
     let mut line = Map::new();
     line.insert("time".into(), clock::rfc3339(clock::now_us()).into());
     line.insert("level".into(), level(event).into());
-    line.insert("source".into(), json!({"function": metadata.target(), "file": metadata.file().unwrap_or(""), "line": metadata.line().unwrap_or(0)}));
+    line.insert(
+        "source".into(),
+        json!({"function": metadata.target(), "file": metadata.file().unwrap_or(""), "line": metadata.line().unwrap_or(0)}),
+    );
     line.insert("msg".into(), message.into());
     for (name, value) in fields.0 {
         match name.split_once('.') {
@@ -208,7 +214,9 @@ fn text_line(mut writer: Writer<'_>, event: &Event<'_>, message: &str, fields: &
 /// A value without quotes where none are needed.
 fn plain(value: &Value) -> String {
     match value {
-        Value::String(text) if !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control() || "=\"".contains(c)) => {
+        Value::String(text)
+            if !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control() || "=\"".contains(c)) =>
+        {
             text.clone()
         }
         other => other.to_string(),

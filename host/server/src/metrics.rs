@@ -196,7 +196,10 @@ mod tests {
     fn payloads_of_every_type() {
         let trie = BoundedTrie {
             bound: 100,
-            root: TrieNode { truncated: false, children: [("a".to_string(), TrieNode { truncated: true, ..TrieNode::default() })].into() },
+            root: TrieNode {
+                truncated: false,
+                children: [("a".to_string(), TrieNode { truncated: true, ..TrieNode::default() })].into(),
+            },
         };
         for (value, tail, bytes) in [
             (MetricValue::SumInt(300), "sum_int64", "ac02"),
@@ -212,12 +215,20 @@ mod tests {
             (MetricValue::LatestDouble(Latest { at_ms: 1, value: 1.5 }), "latest_double", "013ff8000000000000"),
             (MetricValue::ExtremesInt(Extremes { top: true, values: vec![9, 3] }), "top_n_int64", "000000020903"),
             (MetricValue::ExtremesInt(Extremes { top: false, values: vec![] }), "bottom_n_int64", "00000000"),
-            (MetricValue::ExtremesDouble(Extremes { top: false, values: vec![1.5] }), "bottom_n_double", "000000013ff8000000000000"),
+            (
+                MetricValue::ExtremesDouble(Extremes { top: false, values: vec![1.5] }),
+                "bottom_n_double",
+                "000000013ff8000000000000",
+            ),
             (MetricValue::Progress(vec![1.5]), "progress", "000000013ff8000000000000"),
             (MetricValue::StringSet(["b".into(), "a".into()].into()), "set_string", "0000000201610162"),
             (MetricValue::BoundedTrie(trie), "bounded_trie", "0864120912070a016112020801"),
             (MetricValue::BoundedTrie(BoundedTrie { bound: 7, root: TrieNode::default() }), "bounded_trie", "0807"),
-            (MetricValue::Histogram(Histogram { count: 3, buckets: vec![], counts: vec![1, 2] }), "histogram_int64", "080312001a020102"),
+            (
+                MetricValue::Histogram(Histogram { count: 3, buckets: vec![], counts: vec![1, 2] }),
+                "histogram_int64",
+                "080312001a020102",
+            ),
         ] {
             let info = info(&name("u", ""), &value);
             assert_eq!((info.r#type, hex(&info.payload)), (format!("beam:metrics:{tail}:v1"), bytes.to_string()), "{value:?}");
@@ -243,8 +254,10 @@ mod tests {
             let found = named(&metrics, &origins, names).into_iter().collect::<Vec<_>>();
             let mut labels = name(user, "NAMESPACE=n NAME=c");
             labels.labels.insert(PTRANSFORM.into(), step.into());
-            let expected =
-                vec![(name("beam:metric:element_count:v1", "PCOLLECTION=real"), MetricValue::SumInt(8)), (labels, MetricValue::SumInt(3))];
+            let expected = vec![
+                (name("beam:metric:element_count:v1", "PCOLLECTION=real"), MetricValue::SumInt(8)),
+                (labels, MetricValue::SumInt(3)),
+            ];
             assert_eq!(found, expected);
         };
         check(StepNames::Id, "a");

@@ -41,7 +41,9 @@ impl Bound {
     /// Takes the port of a configuration.
     pub async fn bind(config: Config) -> anyhow::Result<Bound> {
         let address = SocketAddr::new(config.bind, config.job_port);
-        let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}; choose another port with --job-port"))?;
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("listen on {address}; choose another port with --job-port"))?;
         let address = listener.local_addr().context("find the port that was taken")?;
         Ok(Bound { config, listener, address })
     }
@@ -146,8 +148,10 @@ async fn sample(jobs: Arc<Jobs>) {
 /// Ready at the first Ctrl-C or SIGTERM; at the second the process ends at once.
 pub async fn interrupted() -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt()).context("listen for Ctrl-C")?, signal(SignalKind::terminate()).context("listen for SIGTERM")?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt()).context("listen for Ctrl-C")?,
+        signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+    );
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}

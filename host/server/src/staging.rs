@@ -102,13 +102,16 @@ async fn stage(jobs: &Jobs, preparation: &Preparation, client: &mut Client) -> R
         let replacements = client.resolve(&environment.dependencies).await?;
         if replacements.len() > jobs.config.artifacts_max {
             let (count, most) = (replacements.len(), jobs.config.artifacts_max);
-            return Err(refusal::invalid_argument(format!("environment {key:?} has {count} artifacts; at most {most} are taken")));
+            return Err(refusal::invalid_argument(format!(
+                "environment {key:?} has {count} artifacts; at most {most} are taken"
+            )));
         }
         let mut artifacts = Vec::new();
         for information in replacements {
             artifacts.push(fetch(jobs, client, information).await?);
         }
-        check_component(&environment, &artifacts).map_err(|what| refusal::invalid_argument(format!("environment {key:?}: {what}")))?;
+        check_component(&environment, &artifacts)
+            .map_err(|what| refusal::invalid_argument(format!("environment {key:?}: {what}")))?;
         staged.insert(key, artifacts);
     }
     Ok(staged)
@@ -194,8 +197,12 @@ impl Client {
     async fn answer(&mut self) -> Result<ArtifactResponseWrapper, Status> {
         match tokio::time::timeout(ANSWER_TIMEOUT, self.answers.message()).await {
             Ok(Ok(Some(answer))) => Ok(answer),
-            Ok(Ok(None)) => Err(refusal::invalid_argument("the client ended the staging stream before all artifacts were staged")),
-            Ok(Err(status)) => Err(refusal::status(status.code(), format!("the client's staging stream broke: {}", status.message()))),
+            Ok(Ok(None)) => {
+                Err(refusal::invalid_argument("the client ended the staging stream before all artifacts were staged"))
+            }
+            Ok(Err(status)) => {
+                Err(refusal::status(status.code(), format!("the client's staging stream broke: {}", status.message())))
+            }
             Err(_) => Err(refusal::status(Code::DeadlineExceeded, "the client did not answer in time")),
         }
     }

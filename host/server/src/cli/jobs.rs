@@ -71,7 +71,8 @@ impl Server<'_> {
 
     async fn logs(&self, id: &str, follow: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         if !follow {
-            let answer = self.inspect().messages(MessagesRequest { job_id: id.into() }).await.map_err(|status| self.sentence(status))?;
+            let answer =
+                self.inspect().messages(MessagesRequest { job_id: id.into() }).await.map_err(|status| self.sentence(status))?;
             return answer.into_inner().messages.iter().try_for_each(|message| write_message(message, out));
         }
         let job_id = self.full_id(id).await?;
@@ -105,7 +106,9 @@ impl Server<'_> {
     fn sentence(&self, status: Status) -> anyhow::Error {
         match status.code() {
             Code::NotFound => anyhow!("{}\nlist all with: purlin jobs list --endpoint {}", status.message(), self.endpoint),
-            Code::Unimplemented if status.message().is_empty() => anyhow!("what listens on {} is not a purlin server", self.endpoint),
+            Code::Unimplemented if status.message().is_empty() => {
+                anyhow!("what listens on {} is not a purlin server", self.endpoint)
+            }
             Code::Unavailable => anyhow!("the server on {} went away: {}", self.endpoint, status.message()),
             _ => anyhow!("{}", status.message()),
         }
@@ -144,7 +147,14 @@ fn row(job: &JobSummary, now_ms: i64) -> Vec<String> {
 fn write_description(description: &Description, out: &mut dyn Write) -> anyhow::Result<()> {
     let job = description.job.clone().unwrap_or_default();
     let age = figures::age(job.ended_ms.unwrap_or(description.now_ms) - job.submitted_ms);
-    writeln!(out, "{}  {}  {}  {age}  shards {}", job.job_id, printable(&job.job_name), state_name(job.state), description.shards)?;
+    writeln!(
+        out,
+        "{}  {}  {}  {age}  shards {}",
+        job.job_id,
+        printable(&job.job_name),
+        state_name(job.state),
+        description.shards
+    )?;
     let columns = [
         ("stage", Side::Left),
         ("in", Side::Right),

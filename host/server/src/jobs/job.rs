@@ -22,9 +22,9 @@ use tokio::sync::watch;
 use super::log::{EventLog, JobState, is_terminal};
 use super::rates::{Rate, Rates};
 use crate::options::StepNames;
-use crate::{metrics, panics};
 use crate::run::{End, Error, Importance, Metrics, Observer, RunningJob, Settings, StageStatus};
 use crate::store::Stored;
+use crate::{metrics, panics};
 
 /// A job that was run, as long as it is remembered.
 pub struct Job {
@@ -197,7 +197,9 @@ impl Job {
         let running = {
             let inner = self.lock();
             match (inner.state, &inner.running) {
-                (state, _) if is_terminal(state) || state == JobState::Draining || state == JobState::Cancelling => return Ok(state),
+                (state, _) if is_terminal(state) || state == JobState::Draining || state == JobState::Cancelling => {
+                    return Ok(state);
+                }
                 (_, Some(running)) => running.clone(),
                 (_, None) => return Err(Error("the job has not started yet".into())),
             }

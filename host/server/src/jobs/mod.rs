@@ -151,7 +151,8 @@ impl Jobs {
         let preparation = self.lock().preparations.iter().find(|preparation| preparation.id == preparation_id).cloned();
         let preparation = preparation.ok_or_else(|| refusal::not_found("prepared job", preparation_id))?;
         let staged = preparation.staged()?;
-        let artifacts = environments::artifacts(&preparation.plan, &preparation.pipeline, &staged).map_err(refusal::failed_precondition)?;
+        let artifacts =
+            environments::artifacts(&preparation.plan, &preparation.pipeline, &staged).map_err(refusal::failed_precondition)?;
         let facts = Facts {
             name: preparation.name.clone(),
             pipeline: Bytes::from(preparation.pipeline.encode_to_vec()),
@@ -163,7 +164,7 @@ impl Jobs {
             submitted_ms: clock::now_ms(),
         };
         let id = self.new_id(&preparation.name);
-        let description = Bytes::from(Record::of(&facts, &staged, JobState::Running).encode_to_vec());
+        let description = self.description(|| Record::of(&facts, &staged, JobState::Running));
         let record = JobRecord { job: id.clone(), shards: facts.settings.shards, description };
         let ledger = self.in_ledger(move |ledger| ledger.create(record)).await;
         let ledger = ledger.map_err(|error| refusal::internal(format!("the job could not be recorded: {error}")))?;
@@ -238,7 +239,9 @@ impl Jobs {
         for record in self.in_ledger(|ledger| ledger.jobs()).await? {
             match Record::decode(record.description.clone()) {
                 Ok(description) => records.push((record, description)),
-                Err(error) => tracing::error!(job = %record.job, %error, "the record of a job is malformed; the job is not resumed"),
+                Err(error) => {
+                    tracing::error!(job = %record.job, %error, "the record of a job is malformed; the job is not resumed")
+                }
             }
         }
         let wanted: BTreeSet<String> =
@@ -315,7 +318,8 @@ impl Jobs {
                 Ok(Ok(running)) => started.started(running),
                 Ok(Err(error)) => started.fail(&error.to_string()),
                 Err(panic) => {
-                    let text = panic.try_into_panic().map_or_else(|_| "stopped".into(), |panic| panics::text(&*panic).to_string());
+                    let text =
+                        panic.try_into_panic().map_or_else(|_| "stopped".into(), |panic| panics::text(&*panic).to_string());
                     started.fail(&format!("internal error, please report it: the runner panicked: {text}"));
                 }
             }
@@ -327,7 +331,10 @@ impl Jobs {
             let _ = signals.wait_for(|signal| signal.cancelling || signal.ended).await;
             let grace = Duration::from_millis(jobs.config.cancel_grace_ms);
             if tokio::time::timeout(grace, signals.wait_for(|signal| signal.ended)).await.is_err() {
-                job.abandon(&format!("the job did not stop within {} s of being cancelled and was given up", grace.as_secs_f64()));
+                job.abandon(&format!(
+                    "the job did not stop within {} s of being cancelled and was given up",
+                    grace.as_secs_f64()
+                ));
             }
             if !job.is_suspended() {
                 jobs.settle(&job).await;
@@ -335,9 +342,14 @@ impl Jobs {
         });
     }
 
+    /// What the ledger keeps of a job. Nothing where no later life of the server will read it.
+    fn description(&self, record: impl FnOnce() -> Record) -> Bytes {
+        if self.config.data_dir.is_some() { record().encode_to_vec().into() } else { Bytes::new() }
+    }
+
     /// Records the end of a job, frees what it held, and forgets the oldest ones.
     async fn settle(&self, job: &Arc<Job>) {
-        let description = Bytes::from(Record::of_ended(job).encode_to_vec());
+        let description = self.description(|| Record::of_ended(job));
         let id = job.id.clone();
         let recorded = self.in_ledger(move |ledger| ledger.describe(&id, description).and_then(|()| ledger.purge(&id))).await;
         if let Err(error) = recorded {

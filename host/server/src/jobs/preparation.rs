@@ -39,8 +39,8 @@ pub struct Preparation {
 enum Staging {
     /// Nothing was staged so far.
     Open,
-    /// A client is at it.
-    UnderWay,
+    /// A client is at it. What was staged before stays in the store until it is done, so that it need not come again.
+    UnderWay { _before: Staged },
     /// All artifacts are in the store.
     Complete(Staged),
     /// It went wrong.
@@ -71,13 +71,17 @@ impl Preparation {
         environments
     }
 
-    /// Claims the right to stage. Only one client has it at a time; what was staged before is forgotten.
+    /// Claims the right to stage. Only one client has it at a time; what was staged before does not count any more.
     pub fn begin_staging(&self) -> Result<(), Status> {
         let mut staging = self.lock();
-        if matches!(*staging, Staging::UnderWay) {
-            return Err(refusal::status(tonic::Code::Aborted, "artifacts of this job are being staged already"));
-        }
-        *staging = Staging::UnderWay;
+        let before = match &mut *staging {
+            Staging::UnderWay { .. } => {
+                return Err(refusal::status(tonic::Code::Aborted, "artifacts of this job are being staged already"));
+            }
+            Staging::Complete(staged) => std::mem::take(staged),
+            Staging::Open | Staging::Failed(_) => Staged::new(),
+        };
+        *staging = Staging::UnderWay { _before: before };
         Ok(())
     }
 
@@ -94,7 +98,7 @@ impl Preparation {
             Staging::Open => Err(refusal::failed_precondition(
                 "the pipeline declares artifacts that were never staged; stage them with the token that Prepare returned",
             )),
-            Staging::UnderWay => Err(refusal::failed_precondition("the artifacts of this job are still being staged")),
+            Staging::UnderWay { .. } => Err(refusal::failed_precondition("the artifacts of this job are still being staged")),
             Staging::Failed(why) => Err(refusal::failed_precondition(format!("staging the artifacts of this job failed: {why}"))),
         }
     }

@@ -151,7 +151,9 @@ impl Record {
     pub fn staged(&self, store: &Arc<Store>) -> Result<Staged, String> {
         let mut staged = Staged::new();
         for artifact in &self.artifacts {
-            let file = store.get(&artifact.sha256).ok_or_else(|| format!("artifact {} is not in the store any more", artifact.sha256))?;
+            let file = store
+                .get(&artifact.sha256)
+                .ok_or_else(|| format!("artifact {} is not in the store any more", artifact.sha256))?;
             let information = artifact.information.clone().unwrap_or_default();
             staged.entry(artifact.environment.clone()).or_default().push(StagedArtifact { information, file });
         }

@@ -34,7 +34,8 @@ async fn jobs_are_listed_described_and_told() {
     started.observer.running();
     started.observer.message(Importance::Basic, "fine");
     started.observer.message(Importance::Warning, "slow\ndisk");
-    started.figures.lock().unwrap().stages = vec![stage(0, "Read", 1_234, 0, ""), stage(1, "Sum\n▸ Write", 7, 1_204, "timer 'quiet'")];
+    started.figures.lock().unwrap().stages =
+        vec![stage(0, "Read", 1_234, 0, ""), stage(1, "Sum\n▸ Write", 7, 1_204, "timer 'quiet'")];
     until(|| async { purlin(&rig, "list").await.contains("1,204") }).await;
 
     let list = purlin(&rig, "list").await;
@@ -46,8 +47,8 @@ async fn jobs_are_listed_described_and_told() {
     let description = purlin(&rig, &format!("describe {}", &job[..8])).await;
     let lines: Vec<_> = description.lines().collect();
     assert!(lines[0].starts_with(&format!("{job}  clicks  RUNNING  ")) && lines[0].ends_with("shards 1"), "{description}");
-    assert_eq!(lines[1], " stage            in  in/s    out  out/s  backlog  input wm  output wm            held by");
-    assert_eq!(lines[2], " 0 Read        1,234     0  2,468      0        0  end       1970-01-01 00:00:00");
+    assert_eq!(lines[1], " stage             in  in/s    out  out/s  backlog  input wm  output wm            held by");
+    assert_eq!(lines[2], " 0 Read         1,234     0  2,468      0        0  end       1970-01-01 00:00:00");
     assert_eq!(lines[3], " 1 Sum ▸ Write      7     0     14      0    1,204  end       1970-01-01 00:00:00  timer 'quiet'");
     assert!(lines[4].ends_with("WARNING  slow") && lines[5] == "disk", "{description}");
 
@@ -63,7 +64,10 @@ async fn jobs_are_cancelled_drained_and_followed() {
     started.observer.message(Importance::Error, "boom");
     assert_eq!(purlin(&rig, "cancel one").await, format!("{job}  CANCELLED\n"));
     let followed = without_digits(&purlin(&rig, "logs --follow one").await);
-    assert_eq!(followed, "-- STOPPED\n-- STARTING\n0000-00-00T00:00:00.000000+00:00 ERROR    boom\n-- CANCELLING\n-- CANCELLED\n");
+    assert_eq!(
+        followed,
+        "-- STOPPED\n-- STARTING\n0000-00-00T00:00:00.000000+00:00 ERROR    boom\n-- CANCELLING\n-- CANCELLED\n"
+    );
 
     let (job, _started) = rig.submit("two").await;
     until(|| async { purlin(&rig, "drain two").await == format!("{job}  DRAINED\n") }).await;
@@ -104,7 +108,10 @@ fn the_configuration_is_printed_whole() {
     let output = binary(&["--job_port", "9", "-idle_shutdown_timeout=2s", "--print-config"]).output().unwrap();
     assert!(output.status.success());
     let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&printed["job_port"], &printed["idle_shutdown_ms"], &printed["bind"]), (&9.into(), &2_000.into(), &"127.0.0.1".into()));
+    assert_eq!(
+        (&printed["job_port"], &printed["idle_shutdown_ms"], &printed["bind"]),
+        (&9.into(), &2_000.into(), &"127.0.0.1".into())
+    );
 }
 
 #[test]
@@ -136,9 +143,18 @@ fn a_plan_is_explained() {
 /// Started as Python's launcher does it; logs are objects with the keys that it parses, and the server ends when it is idle.
 #[test]
 fn a_launcher_of_prism_can_start_it() {
-    let mut server = binary(&["--job_port", "0", "--log_level", "info", "--log_kind", "json", "--serve_http=false", "-idle_shutdown_timeout=1ms"])
-        .spawn()
-        .unwrap();
+    let mut server = binary(&[
+        "--job_port",
+        "0",
+        "--log_level",
+        "info",
+        "--log_kind",
+        "json",
+        "--serve_http=false",
+        "-idle_shutdown_timeout=1ms",
+    ])
+    .spawn()
+    .unwrap();
     let mut lines = BufReader::new(server.stderr.take().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();

@@ -22,13 +22,19 @@ async fn metrics_during_and_after_a_job() {
     let mut rig = Rig::start(Behaviour::Obedient).await;
     let mut jobs = rig.jobs().await;
     for (names, step) in [("id", "t1"), ("unique_name", "Work")] {
-        let request = PrepareJobRequest { pipeline_options: Some(options(&[("metrics_step_names", names)])), ..request("m", pipeline(vec![])) };
+        let request = PrepareJobRequest {
+            pipeline_options: Some(options(&[("metrics_step_names", names)])),
+            ..request("m", pipeline(vec![]))
+        };
         let prepared = jobs.prepare(request).await.unwrap().into_inner();
         let job_id = jobs.run(run_request(&prepared)).await.unwrap().into_inner().job_id;
         let started = rig.started().await;
-        started.figures.lock().unwrap().metrics = Metrics { attempted: vec![counter("t1", 3)], committed: vec![counter("t1", 2)] };
+        started.figures.lock().unwrap().metrics =
+            Metrics { attempted: vec![counter("t1", 3)], committed: vec![counter("t1", 2)] };
 
-        let mut metrics = async || jobs.get_job_metrics(GetJobMetricsRequest { job_id: job_id.clone() }).await.unwrap().into_inner().metrics.unwrap();
+        let mut metrics = async || {
+            jobs.get_job_metrics(GetJobMetricsRequest { job_id: job_id.clone() }).await.unwrap().into_inner().metrics.unwrap()
+        };
         let during = within(async {
             loop {
                 let metrics = metrics().await;
@@ -41,7 +47,8 @@ async fn metrics_during_and_after_a_job() {
         assert_eq!((shown(&during.attempted), shown(&during.committed)), (vec![(step.into(), 3)], vec![(step.into(), 2)]));
         assert_eq!(during.attempted[0].r#type, "beam:metrics:sum_int64:v1");
 
-        started.figures.lock().unwrap().metrics = Metrics { attempted: vec![counter("t1", 9)], committed: vec![counter("t1", 8)] };
+        started.figures.lock().unwrap().metrics =
+            Metrics { attempted: vec![counter("t1", 9)], committed: vec![counter("t1", 8)] };
         started.finish(End::Done);
         for _ in 0..2 {
             let after = metrics().await;

@@ -48,7 +48,10 @@ async fn running_jobs_are_resumed_and_finished_ones_listed() {
     let resumed = rig.started().await;
     assert!(resumed.submission.resumed);
     assert_eq!((resumed.submission.job.as_str(), resumed.submission.name.as_str()), (long.as_str(), "long"));
-    assert_eq!((resumed.submission.settings.shards, &resumed.submission.options), (5, request.pipeline_options.as_ref().unwrap()));
+    assert_eq!(
+        (resumed.submission.settings.shards, &resumed.submission.options),
+        (5, request.pipeline_options.as_ref().unwrap())
+    );
     assert_eq!(std::fs::read(&resumed.submission.artifacts[0][0].path).unwrap(), b"contents");
     assert_eq!(rig.state(&long).await, JobState::Starting);
     resumed.observer.running();

@@ -1,7 +1,9 @@
 //! What every test here needs: a server on a port of its own, a runner that does as the test says, and small pipelines.
 
+// Beam has a message of that name.
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::option::Option;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +12,6 @@ use ledger::memory::MemoryLedger;
 use model::{StageId, Timestamp, urn};
 use plan::Capabilities;
 use prost::Message;
-use proto::inspect::inspect_client::InspectClient;
 use proto::job::artifact_staging_service_client::ArtifactStagingServiceClient;
 use proto::job::job_service_client::JobServiceClient;
 use proto::job::job_state::Enum as JobState;
@@ -26,11 +27,11 @@ use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
 /// Longest wait for something that must happen.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How the fake behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behaviour {
+pub(crate) enum Behaviour {
     /// Starts jobs; cancels, drains and suspends them as asked.
     Obedient,
     /// Starts jobs and then does not listen.
@@ -44,23 +45,23 @@ pub enum Behaviour {
 }
 
 /// A runner for tests.
-pub struct FakeRunner {
+pub(crate) struct FakeRunner {
     behaviour: Behaviour,
     started: mpsc::UnboundedSender<Started>,
 }
 
 /// A job that the fake was given.
-pub struct Started {
-    pub submission: Submission,
-    pub observer: Arc<dyn Observer>,
-    pub figures: Arc<Mutex<Figures>>,
+pub(crate) struct Started {
+    pub(crate) submission: Submission,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) figures: Arc<Mutex<Figures>>,
 }
 
 /// What the fake answers about a job.
 #[derive(Clone, Default)]
-pub struct Figures {
-    pub metrics: Metrics,
-    pub stages: Vec<StageStatus>,
+pub(crate) struct Figures {
+    pub(crate) metrics: Metrics,
+    pub(crate) stages: Vec<StageStatus>,
 }
 
 struct FakeJob {
@@ -78,7 +79,8 @@ impl JobRunner for FakeRunner {
             _ => {}
         }
         let figures = Arc::<Mutex<Figures>>::default();
-        let job = FakeJob { behaviour: self.behaviour, observer: observer.clone(), figures: figures.clone(), ended: Mutex::new(false) };
+        let job =
+            FakeJob { behaviour: self.behaviour, observer: observer.clone(), figures: figures.clone(), ended: Mutex::new(false) };
         let _ = self.started.send(Started { submission, observer, figures });
         Ok(Box::new(job))
     }
@@ -126,33 +128,33 @@ impl RunningJob for FakeJob {
 }
 
 impl Started {
-    pub fn finish(&self, end: End) {
+    pub(crate) fn finish(&self, end: End) {
         let figures = self.figures.lock().unwrap().clone();
         self.observer.finished(end, figures.metrics, figures.stages);
     }
 }
 
 /// A server and everything to talk to it with.
-pub struct Rig {
-    pub address: SocketAddr,
-    pub folder: Arc<tempfile::TempDir>,
-    pub ledger: MemoryLedger,
+pub(crate) struct Rig {
+    pub(crate) address: SocketAddr,
+    pub(crate) folder: Arc<tempfile::TempDir>,
+    pub(crate) ledger: MemoryLedger,
     started: mpsc::UnboundedReceiver<Started>,
     stop: Option<oneshot::Sender<()>>,
-    pub served: JoinHandle<anyhow::Result<()>>,
+    pub(crate) served: JoinHandle<anyhow::Result<()>>,
 }
 
 impl Rig {
-    pub async fn start(behaviour: Behaviour) -> Rig {
+    pub(crate) async fn start(behaviour: Behaviour) -> Rig {
         Rig::with(behaviour, Config::default()).await
     }
 
-    pub async fn with(behaviour: Behaviour, config: Config) -> Rig {
+    pub(crate) async fn with(behaviour: Behaviour, config: Config) -> Rig {
         Rig::on(behaviour, config, MemoryLedger::new(), Arc::new(tempfile::tempdir().unwrap())).await
     }
 
     /// On what an earlier server left behind.
-    pub async fn on(behaviour: Behaviour, config: Config, ledger: MemoryLedger, folder: Arc<tempfile::TempDir>) -> Rig {
+    pub(crate) async fn on(behaviour: Behaviour, config: Config, ledger: MemoryLedger, folder: Arc<tempfile::TempDir>) -> Rig {
         let config = Config { job_port: 0, log_kind: LogKind::Text, shutdown_grace_ms: 2_000, ..config };
         let bound = Bound::bind(config).await.unwrap();
         let address = bound.address();
@@ -173,64 +175,60 @@ impl Rig {
         Rig { address, folder, ledger, started, stop: Some(stop), served }
     }
 
-    pub fn tell_to_stop(&mut self) {
+    pub(crate) fn tell_to_stop(&mut self) {
         let _ = self.stop.take().expect("stopped once").send(());
     }
 
     /// Stops the server and waits for it.
-    pub async fn stop(mut self) -> (MemoryLedger, Arc<tempfile::TempDir>) {
+    pub(crate) async fn stop(mut self) -> (MemoryLedger, Arc<tempfile::TempDir>) {
         self.tell_to_stop();
         within(self.served).await.unwrap().unwrap();
         (self.ledger, self.folder)
     }
 
-    pub fn endpoint(&self) -> String {
+    pub(crate) fn endpoint(&self) -> String {
         self.address.to_string()
     }
 
-    pub async fn channel(&self) -> Channel {
+    pub(crate) async fn channel(&self) -> Channel {
         Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
     }
 
-    pub async fn jobs(&self) -> JobServiceClient<Channel> {
+    pub(crate) async fn jobs(&self) -> JobServiceClient<Channel> {
         JobServiceClient::new(self.channel().await)
     }
 
-    pub async fn inspect(&self) -> InspectClient<Channel> {
-        InspectClient::new(self.channel().await)
-    }
-
-    pub async fn staging(&self) -> ArtifactStagingServiceClient<Channel> {
+    pub(crate) async fn staging(&self) -> ArtifactStagingServiceClient<Channel> {
         ArtifactStagingServiceClient::new(self.channel().await)
     }
 
     /// The next job that the runner is given.
-    pub async fn started(&mut self) -> Started {
+    pub(crate) async fn started(&mut self) -> Started {
         within(self.started.recv()).await.expect("the runner lives as long as the server")
     }
 
     /// Prepares and runs a pipeline without artifacts.
-    pub async fn submit(&mut self, name: &str) -> (String, Started) {
+    pub(crate) async fn submit(&mut self, name: &str) -> (String, Started) {
         let mut jobs = self.jobs().await;
         let prepared = jobs.prepare(request(name, pipeline(vec![]))).await.unwrap().into_inner();
         let job = jobs.run(run_request(&prepared)).await.unwrap().into_inner().job_id;
         (job, self.started().await)
     }
 
-    pub async fn state(&self, job: &str) -> JobState {
+    pub(crate) async fn state(&self, job: &str) -> JobState {
         let event = self.jobs().await.get_state(GetJobStateRequest { job_id: job.into() }).await.unwrap().into_inner();
         assert!(event.timestamp.unwrap().seconds > 1_700_000_000, "states have a time");
         JobState::try_from(event.state).unwrap()
     }
 
     /// All that the message stream of a job has to say until it ends: messages as `IMPORTANCE text`, states as their names.
-    pub async fn story(&self, job: &str) -> Vec<String> {
+    pub(crate) async fn story(&self, job: &str) -> Vec<String> {
         let stream = self.jobs().await.get_message_stream(JobMessagesRequest { job_id: job.into() }).await.unwrap();
         within(read_story(stream.into_inner())).await
     }
 }
 
-pub async fn read_story(mut stream: tonic::Streaming<JobMessagesResponse>) -> Vec<String> {
+pub(crate) async fn read_story(mut stream: tonic::Streaming<JobMessagesResponse>) -> Vec<String> {
     let mut story = Vec::new();
     while let Some(item) = stream.message().await.unwrap() {
         story.push(match item.response.unwrap() {
@@ -238,19 +236,21 @@ pub async fn read_story(mut stream: tonic::Streaming<JobMessagesResponse>) -> Ve
                 assert!(message.time.starts_with("20"), "messages have a time");
                 format!("{} {}", message.importance, message.message_text)
             }
-            job_messages_response::Response::StateResponse(event) => JobState::try_from(event.state).unwrap().as_str_name().into(),
+            job_messages_response::Response::StateResponse(event) => {
+                JobState::try_from(event.state).unwrap().as_str_name().into()
+            }
         });
     }
     story
 }
 
 /// Waits for what must happen.
-pub async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it happens in time")
 }
 
 /// Waits until something is so.
-pub async fn until<F: Future<Output = bool>>(condition: impl Fn() -> F) {
+pub(crate) async fn until<F: Future<Output = bool>>(condition: impl Fn() -> F) {
     within(async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -259,21 +259,21 @@ pub async fn until<F: Future<Output = bool>>(condition: impl Fn() -> F) {
     .await;
 }
 
-pub fn request(name: &str, pipeline: Pipeline) -> PrepareJobRequest {
+pub(crate) fn request(name: &str, pipeline: Pipeline) -> PrepareJobRequest {
     PrepareJobRequest { pipeline: Some(pipeline), pipeline_options: None, job_name: name.into() }
 }
 
-pub fn run_request(prepared: &PrepareJobResponse) -> RunJobRequest {
+pub(crate) fn run_request(prepared: &PrepareJobResponse) -> RunJobRequest {
     RunJobRequest { preparation_id: prepared.preparation_id.clone(), retrieval_token: String::new() }
 }
 
 /// Options by plain name.
-pub fn options(options: &[(&str, &str)]) -> prost_types::Struct {
+pub(crate) fn options(options: &[(&str, &str)]) -> prost_types::Struct {
     let value = |text: &str| prost_types::Value { kind: Some(prost_types::value::Kind::StringValue(text.into())) };
     prost_types::Struct { fields: options.iter().map(|(name, text)| (format!("beam:option:{name}:v1"), value(text))).collect() }
 }
 
-pub fn file_artifact(path: &str, sha256: &str) -> ArtifactInformation {
+pub(crate) fn file_artifact(path: &str, sha256: &str) -> ArtifactInformation {
     ArtifactInformation {
         type_urn: "beam:artifact:type:file:v1".into(),
         type_payload: ArtifactFilePayload { path: path.into(), sha256: sha256.into() }.encode_to_vec().into(),
@@ -282,23 +282,31 @@ pub fn file_artifact(path: &str, sha256: &str) -> ArtifactInformation {
     }
 }
 
-pub fn external(dependencies: Vec<ArtifactInformation>) -> Environment {
+pub(crate) fn external(dependencies: Vec<ArtifactInformation>) -> Environment {
     let endpoint = ApiServiceDescriptor { url: "localhost:1".into(), authentication: None };
     let payload = ExternalPayload { endpoint: Some(endpoint), params: Default::default() };
     Environment { urn: urn::ENV_EXTERNAL.into(), payload: payload.encode_to_vec().into(), dependencies, ..Default::default() }
 }
 
 /// Impulse and one DoFn.
-pub fn pipeline(dependencies: Vec<ArtifactInformation>) -> Pipeline {
+pub(crate) fn pipeline(dependencies: Vec<ArtifactInformation>) -> Pipeline {
     pipeline_in(external(dependencies))
 }
 
-pub fn pipeline_in(environment: Environment) -> Pipeline {
+pub(crate) fn pipeline_in(environment: Environment) -> Pipeline {
     let spec = |urn: &str, payload: Vec<u8>| Some(FunctionSpec { urn: urn.into(), payload: payload.into() });
     let work = ParDoPayload { do_fn: spec("test:dofn", vec![]), ..Default::default() };
     let one = |key: &str, value: &str| [(key.to_string(), value.to_string())].into();
     let transforms = [
-        ("t0", PTransform { unique_name: "Begin".into(), spec: spec(urn::IMPULSE, vec![]), outputs: one("out", "c0"), ..Default::default() }),
+        (
+            "t0",
+            PTransform {
+                unique_name: "Begin".into(),
+                spec: spec(urn::IMPULSE, vec![]),
+                outputs: one("out", "c0"),
+                ..Default::default()
+            },
+        ),
         (
             "t1",
             PTransform {
@@ -349,7 +357,7 @@ pub fn pipeline_in(environment: Environment) -> Pipeline {
 }
 
 /// A row of figures.
-pub fn stage(id: u32, name: &str, rows_in: u64, backlog: u64, held_by: &str) -> StageStatus {
+pub(crate) fn stage(id: u32, name: &str, rows_in: u64, backlog: u64, held_by: &str) -> StageStatus {
     StageStatus {
         stage: StageId(id),
         name: name.into(),
@@ -363,61 +371,62 @@ pub fn stage(id: u32, name: &str, rows_in: u64, backlog: u64, held_by: &str) -> 
 }
 
 /// Numbers that look random and are the same for the same seed (xorshift).
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 }
 
 /// A staging client that answers from a script of its own.
-pub struct StagingClient {
-    pub answers: mpsc::Sender<ArtifactResponseWrapper>,
-    pub asked: tonic::Streaming<ArtifactRequestWrapper>,
+pub(crate) struct StagingClient {
+    pub(crate) answers: mpsc::Sender<ArtifactResponseWrapper>,
+    pub(crate) asked: tonic::Streaming<ArtifactRequestWrapper>,
     /// Requests so far, `resolve N` or `get PATH`.
-    pub log: VecDeque<String>,
+    pub(crate) log: VecDeque<String>,
 }
 
 impl StagingClient {
-    pub async fn open(rig: &Rig, token: &str) -> StagingClient {
+    pub(crate) async fn open(rig: &Rig, token: &str) -> StagingClient {
         let (answers, receiver) = mpsc::channel(16);
         answers.send(ArtifactResponseWrapper { staging_token: token.into(), ..Default::default() }).await.unwrap();
         let stream = tokio_stream::wrappers::ReceiverStream::new(receiver);
-        let asked = within(async { rig.staging().await.reverse_artifact_retrieval_service(stream).await }).await.unwrap().into_inner();
+        let asked =
+            within(async { rig.staging().await.reverse_artifact_retrieval_service(stream).await }).await.unwrap().into_inner();
         StagingClient { answers, asked, log: VecDeque::new() }
     }
 
-    pub async fn ask(&mut self) -> Result<Option<artifact_request_wrapper::Request>, tonic::Status> {
+    pub(crate) async fn ask(&mut self) -> Result<Option<artifact_request_wrapper::Request>, tonic::Status> {
         let request = within(self.asked.message()).await?;
         Ok(request.map(|wrapper| wrapper.request.expect("the server asks for something")))
     }
 
-    pub async fn answer(&self, response: Option<artifact_response_wrapper::Response>, is_last: bool) {
+    pub(crate) async fn answer(&self, response: Option<artifact_response_wrapper::Response>, is_last: bool) {
         // The server may have hung up, which the test sees elsewhere.
         let _ = self.answers.send(ArtifactResponseWrapper { staging_token: String::new(), is_last, response }).await;
     }
 
-    pub async fn piece(&self, data: &[u8], is_last: bool) {
+    pub(crate) async fn piece(&self, data: &[u8], is_last: bool) {
         let data = bytes::Bytes::copy_from_slice(data);
         self.answer(Some(artifact_response_wrapper::Response::GetArtifactResponse(GetArtifactResponse { data })), is_last).await;
     }
 
-    pub async fn resolved(&self, replacements: Vec<ArtifactInformation>) {
+    pub(crate) async fn resolved(&self, replacements: Vec<ArtifactInformation>) {
         let response = ResolveArtifactsResponse { replacements };
         self.answer(Some(artifact_response_wrapper::Response::ResolveArtifactResponse(response)), false).await;
     }
 
     /// Answers everything: dependencies stay as they are, and the contents of a file are what `contents` says, in one message
     /// that is also the last.
-    pub async fn serve(mut self, contents: impl Fn(&str) -> Vec<u8>) -> Result<Vec<String>, tonic::Status> {
+    pub(crate) async fn serve(mut self, contents: impl Fn(&str) -> Vec<u8>) -> Result<Vec<String>, tonic::Status> {
         while let Some(request) = self.ask().await? {
             match request {
                 artifact_request_wrapper::Request::ResolveArtifact(resolve) => {

@@ -1,5 +1,7 @@
 //! Hostile and broken clients get a status, and everyone else is served as before.
 
+// Beam has a message of that name.
+use std::option::Option;
 use std::panic::AssertUnwindSafe;
 
 use bytes::{Buf, BufMut, Bytes};
@@ -74,7 +76,16 @@ async fn arbitrary_bytes_in_every_call() {
     let mut random = Random(seed);
     let good = request("good", pipeline(vec![file_artifact("x", "")])).encode_to_vec();
     let methods = [
-        "Prepare", "Run", "GetJobs", "GetState", "GetPipeline", "Cancel", "Drain", "GetStateStream", "GetMessageStream", "GetJobMetrics",
+        "Prepare",
+        "Run",
+        "GetJobs",
+        "GetState",
+        "GetPipeline",
+        "Cancel",
+        "Drain",
+        "GetStateStream",
+        "GetMessageStream",
+        "GetJobMetrics",
         "DescribePipelineOptions",
     ];
     let mut paths: Vec<String> = methods.iter().map(|method| format!("/{JOB}/{method}")).collect();
@@ -119,32 +130,49 @@ async fn malformed_graphs_are_refused() {
     };
     for (what, pipeline) in [
         ("nothing in it", Pipeline { root_transform_ids: vec!["t0".into()], ..Pipeline::default() }),
-        ("a cycle", change(|c| {
-            c.transforms.get_mut("t1").unwrap().inputs.insert("in".into(), "c1".into());
-        })),
-        ("a composite inside itself", change(|c| {
-            c.transforms.get_mut("t1").unwrap().subtransforms.push("t1".into());
-            c.transforms.get_mut("t1").unwrap().spec = None;
-        })),
-        ("no such collection", change(|c| {
-            c.pcollections.remove("c0");
-        })),
-        ("no such coder", change(|c| {
-            c.coders.clear();
-        })),
-        ("no such windowing", change(|c| {
-            c.windowing_strategies.clear();
-        })),
-        ("no such environment", change(|c| {
-            c.environments.clear();
-        })),
-        ("a coder inside itself", change(|c| {
-            c.coders.get_mut("bytes").unwrap().spec.as_mut().unwrap().urn = "beam:coder:iterable:v1".into();
-            c.coders.get_mut("bytes").unwrap().component_coder_ids = vec!["bytes".into()];
-        })),
-        ("a payload that is none", change(|c| {
-            c.transforms.get_mut("t1").unwrap().spec.as_mut().unwrap().payload = Bytes::from_static(b"\xff\xff\xff");
-        })),
+        (
+            "a cycle",
+            change(|c| {
+                c.transforms.get_mut("t1").unwrap().inputs.insert("in".into(), "c1".into());
+            }),
+        ),
+        (
+            "no such collection",
+            change(|c| {
+                c.pcollections.remove("c0");
+            }),
+        ),
+        (
+            "no such coder",
+            change(|c| {
+                c.coders.clear();
+            }),
+        ),
+        (
+            "no such windowing",
+            change(|c| {
+                c.windowing_strategies.clear();
+            }),
+        ),
+        (
+            "no such environment",
+            change(|c| {
+                c.environments.clear();
+            }),
+        ),
+        (
+            "a coder inside itself",
+            change(|c| {
+                c.coders.get_mut("bytes").unwrap().spec.as_mut().unwrap().urn = "beam:coder:iterable:v1".into();
+                c.coders.get_mut("bytes").unwrap().component_coder_ids = vec!["bytes".into()];
+            }),
+        ),
+        (
+            "a payload that is none",
+            change(|c| {
+                c.transforms.get_mut("t1").unwrap().spec.as_mut().unwrap().payload = Bytes::from_static(b"\xff\xff\xff");
+            }),
+        ),
         ("no roots", Pipeline { root_transform_ids: vec!["t9".into()], ..change(|_| {}) }),
     ] {
         let status = match within(rig.jobs().await.prepare(request("bad", pipeline))).await {
@@ -204,8 +232,12 @@ async fn a_panic_in_a_call_is_an_internal_error() {
         }
     }
 
-    let answer = AssertUnwindSafe(server::panics::CatchPanic(Panics).call(http::Request::new(Body::empty()))).catch_unwind().await;
+    let answer =
+        AssertUnwindSafe(server::panics::CatchPanic(Panics).call(http::Request::new(Body::empty()))).catch_unwind().await;
     let answer = answer.expect("the layer catches it").unwrap();
     let status = Status::from_header_map(answer.headers()).unwrap();
-    assert_eq!((status.code(), status.message()), (Code::Internal, "the server panicked, please report it: deliberate panic in a call"));
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::Internal, "the server panicked, please report it: deliberate panic in a call")
+    );
 }

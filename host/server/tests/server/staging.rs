@@ -25,7 +25,9 @@ async fn artifacts_arrive_in_pieces_and_reach_the_runner() {
     assert_eq!(endpoint.authentication, None);
 
     let mut client = StagingClient::open(&rig, &prepared.staging_session_token).await;
-    let Some(artifact_request_wrapper::Request::ResolveArtifact(resolve)) = client.ask().await.unwrap() else { panic!("resolve first") };
+    let Some(artifact_request_wrapper::Request::ResolveArtifact(resolve)) = client.ask().await.unwrap() else {
+        panic!("resolve first")
+    };
     assert!(resolve.preferred_urns.is_empty());
     client.resolved(resolve.artifacts).await;
     // Python: pieces, then an empty message that is the last. Others: data in the last message.
@@ -49,7 +51,10 @@ async fn artifacts_arrive_in_pieces_and_reach_the_runner() {
         let payload = ArtifactFilePayload::decode(artifact.information.type_payload.clone()).unwrap();
         assert_eq!(payload, ArtifactFilePayload { path: artifact.path.display().to_string(), sha256: artifact.sha256.clone() });
         let role = ArtifactStagingToRolePayload::decode(artifact.information.role_payload.clone()).unwrap();
-        assert_eq!((artifact.information.role_urn.as_str(), role.staged_name.as_str()), ("beam:artifact:role:staging_to:v1", name));
+        assert_eq!(
+            (artifact.information.role_urn.as_str(), role.staged_name.as_str()),
+            ("beam:artifact:role:staging_to:v1", name)
+        );
     }
 }
 
@@ -99,10 +104,12 @@ async fn names_of_clients_never_become_paths() {
     let long = "x".repeat(1 << 20);
     let names = ["../../../../tmp/evil", "/etc/passwd", "", ".", "incoming-0", "a\0b", &long];
     let prepared = prepare(&rig, pipeline(names.iter().map(|name| file_artifact(name, "")).collect())).await;
-    let asked = StagingClient::open(&rig, &prepared.staging_session_token).await.serve(|path| format!("of {path}").into_bytes()).await;
+    let asked =
+        StagingClient::open(&rig, &prepared.staging_session_token).await.serve(|path| format!("of {path}").into_bytes()).await;
     assert_eq!(asked.unwrap().len(), 1 + names.len());
-    let mut files: Vec<_> = std::fs::read_dir(rig.folder.path().join("artifacts")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    let mut expected: Vec<_> = names.iter().map(|name| sha256(format!("of {name}").as_bytes()).into()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(rig.folder.path().join("artifacts")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut expected: Vec<std::ffi::OsString> = names.iter().map(|name| sha256(format!("of {name}").as_bytes()).into()).collect();
     files.sort();
     expected.sort();
     assert_eq!(files, expected);
@@ -148,7 +155,8 @@ async fn the_artifacts_of_the_chosen_alternative_reach_the_runner() {
     let mut rig = Rig::start(Behaviour::Obedient).await;
     let docker = Environment { urn: model::urn::ENV_DOCKER.into(), ..external(vec![file_artifact("image", "")]) };
     let choice = AnyOfEnvironmentPayload { environments: vec![docker, external(vec![file_artifact("local", "")])] };
-    let environment = Environment { urn: model::urn::ENV_ANY_OF.into(), payload: choice.encode_to_vec().into(), ..Default::default() };
+    let environment =
+        Environment { urn: model::urn::ENV_ANY_OF.into(), payload: choice.encode_to_vec().into(), ..Default::default() };
     let prepared = prepare(&rig, pipeline_in(environment)).await;
     let asked = StagingClient::open(&rig, &prepared.staging_session_token).await.serve(|path| path.into()).await.unwrap();
     assert_eq!(asked, ["resolve 1", "get image", "resolve 1", "get local"]);
@@ -177,7 +185,8 @@ async fn a_component_is_the_one_that_its_environment_names() {
 async fn a_client_that_breaks_off_fails_its_preparation_only() {
     let rig = Rig::start(Behaviour::Obedient).await;
     let prepared = prepare(&rig, pipeline(vec![file_artifact("x", "")])).await;
-    let run = |prepared: PrepareJobResponse| async { rig.jobs().await.run(run_request(&prepared)).await.map_err(|status| status.code()) };
+    let run =
+        async |prepared: PrepareJobResponse| rig.jobs().await.run(run_request(&prepared)).await.map_err(|status| status.code());
     assert_eq!(run(prepared.clone()).await.unwrap_err(), Code::FailedPrecondition, "nothing was staged");
 
     // It hangs up.

@@ -26,7 +26,12 @@ async fn a_job_reaches_the_runner_as_it_was_submitted() {
     assert_eq!((submission.settings, submission.resumed), (settings, false));
 
     let info = jobs.get_jobs(GetJobsRequest {}).await.unwrap().into_inner().job_info;
-    let expected = JobInfo { job_id: id.clone(), job_name: "Word Count/1".into(), pipeline_options: Some(given), state: JobState::Starting as i32 };
+    let expected = JobInfo {
+        job_id: id.clone(),
+        job_name: "Word Count/1".into(),
+        pipeline_options: Some(given),
+        state: JobState::Starting as i32,
+    };
     assert_eq!(info, [expected]);
     let submitted = jobs.get_pipeline(GetJobPipelineRequest { job_id: id }).await.unwrap().into_inner().pipeline;
     assert_eq!(submitted, Some(pipeline(vec![])));
@@ -196,8 +201,10 @@ async fn finished_jobs_are_remembered_within_a_bound() {
 #[tokio::test(flavor = "multi_thread")]
 async fn options_are_announced() {
     let rig = Rig::with(Behaviour::Obedient, Config { shards: 7, ..Config::default() }).await;
-    let options = rig.jobs().await.describe_pipeline_options(DescribePipelineOptionsRequest {}).await.unwrap().into_inner().options;
-    let told: Vec<_> = options.iter().map(|option| (option.name.as_str(), option.r#type, option.default_value.as_str())).collect();
+    let options =
+        rig.jobs().await.describe_pipeline_options(DescribePipelineOptionsRequest {}).await.unwrap().into_inner().options;
+    let told: Vec<_> =
+        options.iter().map(|option| (option.name.as_str(), option.r#type, option.default_value.as_str())).collect();
     let (text, integer) = (pipeline_option_type::Enum::String as i32, pipeline_option_type::Enum::Integer as i32);
     assert_eq!(told, [("shards", integer, "7"), ("retries", integer, "0"), ("metrics_step_names", text, "id")]);
     assert!(options.iter().all(|option| !option.description.is_empty()));
