@@ -23,7 +23,9 @@ pub(crate) fn capabilities() -> Capabilities {
 pub(crate) fn assemble(config: &Config) -> anyhow::Result<Parts> {
     let temporary = std::env::temp_dir();
     let (ledger, artifacts, components) = match &config.data_dir {
-        Some(folder) => (ledger_rocksdb::Options::durable(folder.join("ledger")), folder.join("artifacts"), Some(folder.join("components"))),
+        Some(folder) => {
+            (ledger_rocksdb::Options::durable(folder.join("ledger")), folder.join("artifacts"), Some(folder.join("components")))
+        }
         None => (ledger_rocksdb::Options::temporary(&temporary), temporary_folder(&temporary), None),
     };
     let ledger = RocksLedger::open(&ledger).context("open the ledger")?;

@@ -23,7 +23,8 @@ impl JobRunner for Runner {
     fn start(&self, submission: Submission, observer: Arc<dyn Observer>) -> Result<Box<dyn RunningJob>, Error> {
         let workers = self.workers(&submission, &observer)?;
         let settings = &submission.settings;
-        let options = executor::Options { retries: settings.retries, streaming: settings.streaming, ..executor::Options::local() };
+        let options =
+            executor::Options { retries: settings.retries, streaming: settings.streaming, ..executor::Options::local() };
         let plan = Arc::new(submission.plan);
         let ending = Ending { observer: observer.clone(), workers: workers.clone() };
         let spec = JobSpec {
@@ -77,7 +78,10 @@ impl Runner {
         artifacts: &[server::run::Artifact],
         observer: &Arc<dyn Observer>,
     ) -> Result<Arc<dyn Worker>, Error> {
-        let artifact = |artifact: &server::run::Artifact| ResolvedArtifact { info: artifact.information.clone(), path: artifact.path.clone() };
+        let artifact = |artifact: &server::run::Artifact| ResolvedArtifact {
+            info: artifact.information.clone(),
+            path: artifact.path.clone(),
+        };
         let options = EnvironmentOptions {
             job: submission.job.clone(),
             job_name: submission.name.clone(),

@@ -10,6 +10,6 @@ mod rows;
 
 mod simulator;
 
-mod failures;
 mod control;
+mod failures;
 mod side_inputs;

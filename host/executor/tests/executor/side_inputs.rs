@@ -16,7 +16,11 @@ use crate::rig::{Rig, results};
 use crate::rows::{Draft, decode, encode};
 
 /// Runs `read` once, on a shard that may not have made the side input.
-fn check(shards: u32, draft: &mut Draft, read: impl Fn(&mut Context<'_>) -> Result<(), Error> + Send + Sync + 'static) -> Vec<String> {
+fn check(
+    shards: u32,
+    draft: &mut Draft,
+    read: impl Fn(&mut Context<'_>) -> Result<(), Error> + Send + Sync + 'static,
+) -> Vec<String> {
     draft.numbers("main", 1);
     let stage = draft.stage("reader", "main", None, move |_, context| read(context));
     draft.plans.side(stage, "reader", "side", WindowingStrategy::global(), WindowMapping::ToGlobal);

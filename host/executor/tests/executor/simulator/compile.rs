@@ -71,7 +71,9 @@ impl Compiler<'_> {
             Op::Map { input, function, fused } => {
                 let (function, coder) = (*function, windows);
                 let (stage, input) = self.place(index, *input, *fused);
-                self.transform(stage, &name, &input, &output, kv(), windows, move |row, context| map(function, coder, row, context));
+                self.transform(stage, &name, &input, &output, kv(), windows, move |row, context| {
+                    map(function, coder, row, context)
+                });
                 let seen = self.pipeline.made[Self::input_of(op)].len() as i64;
                 if seen > 0 {
                     self.expected.insert((name, "seen".to_owned()), seen);

@@ -94,7 +94,8 @@ impl Pipeline {
         if windowing == Windowing::Merged {
             return;
         }
-        let output_time = dice.one_of(&[OutputTime::EndOfWindow, OutputTime::EndOfWindow, OutputTime::Earliest, OutputTime::Latest]);
+        let output_time =
+            dice.one_of(&[OutputTime::EndOfWindow, OutputTime::EndOfWindow, OutputTime::Earliest, OutputTime::Latest]);
         let lateness_ms = if dice.chance(30) { dice.between(1, 50) } else { 0 };
         let grouping = Grouping { windowing, output_time, lateness_ms, spelled_out: dice.chance(40) };
         let op = Op::Group { input, grouping, one_stage: dice.chance(70) };

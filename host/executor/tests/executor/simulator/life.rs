@@ -50,7 +50,10 @@ impl Figures {
 
     /// All kinds of trouble occurred.
     pub(crate) fn check(&self) {
-        assert!(self.refused_commits > 0 && self.crashes_before > 0 && self.crashes_after > 0 && self.crashes_between > 0, "{self:?}");
+        assert!(
+            self.refused_commits > 0 && self.crashes_before > 0 && self.crashes_after > 0 && self.crashes_between > 0,
+            "{self:?}"
+        );
         assert!(self.results > 0);
     }
 }
@@ -188,9 +191,7 @@ impl Simulation {
 
     fn turn(&self, shared: &Arc<Shared>, seat: &mut Seat, id: ShardId) -> Result<(), Failure> {
         *seat = match std::mem::replace(seat, Seat::Finished) {
-            Seat::Waiting(events) => {
-                Seat::Open { shard: Box::new(Shard::open(shared.clone(), id, events)?), idle: None }
-            }
+            Seat::Waiting(events) => Seat::Open { shard: Box::new(Shard::open(shared.clone(), id, events)?), idle: None },
             Seat::Open { mut shard, .. } => match shard.step(self.now_ms)? {
                 Step::Progressed => Seat::Open { shard, idle: None },
                 idle @ Step::Idle { .. } => Seat::Open { shard, idle: Some(idle) },
@@ -243,7 +244,8 @@ impl Simulation {
     fn compare(&self, shared: &Shared, who: &str) {
         let committed = counters(shared);
         let names = self.expected.keys().chain(committed.keys());
-        let differ = names.filter(|name| self.expected.get(*name) != committed.get(*name)).collect::<std::collections::BTreeSet<_>>();
+        let differ =
+            names.filter(|name| self.expected.get(*name) != committed.get(*name)).collect::<std::collections::BTreeSet<_>>();
         let say = |name: &&(String, String)| {
             let value = |counters: &Counters| counters.get(*name).copied().unwrap_or(0);
             format!("  {} {}: {} instead of {}\n", name.0, name.1, value(&committed), value(&self.expected))
@@ -259,7 +261,14 @@ impl std::fmt::Debug for Simulation {
             writeln!(f, "  {index}: {op:?}")?;
         }
         for stage in &self.plan.stages {
-            writeln!(f, "  {} {}: {:?}, side inputs {:?}", stage.id, stage.name, stage.inputs, stage.side_inputs.iter().map(|side| &side.producers).collect::<Vec<_>>())?;
+            writeln!(
+                f,
+                "  {} {}: {:?}, side inputs {:?}",
+                stage.id,
+                stage.name,
+                stage.inputs,
+                stage.side_inputs.iter().map(|side| &side.producers).collect::<Vec<_>>()
+            )?;
         }
         writeln!(f, "  {:?}", self.trouble.lock().unwrap().figures)
     }
@@ -302,7 +311,8 @@ fn options(dice: &mut Dice, policy: BundlePolicy) -> Options {
 pub(crate) fn counters(shared: &Shared) -> Counters {
     let mut counters = Counters::new();
     for (name, value) in shared.metrics.committed() {
-        if let (Some(transform), Some(counter), MetricValue::SumInt(value)) = (name.labels.get("PTRANSFORM"), name.labels.get("NAME"), value)
+        if let (Some(transform), Some(counter), MetricValue::SumInt(value)) =
+            (name.labels.get("PTRANSFORM"), name.labels.get("NAME"), value)
             && name.urn == worker::reference::USER_COUNTER
         {
             counters.insert((transform.clone(), counter.clone()), value);

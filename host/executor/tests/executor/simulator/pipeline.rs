@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::windowing::{Accumulation, ClosingBehavior, Merging, OnTimeBehavior, OutputTime, Trigger, WindowFn, WindowingStrategy};
+use model::windowing::{
+    Accumulation, ClosingBehavior, Merging, OnTimeBehavior, OutputTime, Trigger, WindowFn, WindowingStrategy,
+};
 use model::{Duration, Timestamp, WindowCoder};
 
 use crate::dofns::Access;
@@ -26,9 +28,18 @@ pub(crate) const VALUES: u64 = 10_007;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Windowing {
     Global,
-    Fixed { size: i64, offset: i64 },
-    Sliding { size: i64, period: i64, offset: i64 },
-    Sessions { gap: i64 },
+    Fixed {
+        size: i64,
+        offset: i64,
+    },
+    Sliding {
+        size: i64,
+        period: i64,
+        offset: i64,
+    },
+    Sessions {
+        gap: i64,
+    },
     /// Final intervals of another windowing.
     Merged,
 }
@@ -38,16 +49,41 @@ pub(crate) enum Windowing {
 pub(crate) enum Op {
     /// Impulse and a flat map.
     Source(Vec<Element>),
-    Map { input: usize, function: Function, fused: bool },
-    Window { input: usize, windowing: Windowing, fused: bool },
-    Reshuffle { input: usize },
-    Flatten { left: usize, right: usize },
+    Map {
+        input: usize,
+        function: Function,
+        fused: bool,
+    },
+    Window {
+        input: usize,
+        windowing: Windowing,
+        fused: bool,
+    },
+    Reshuffle {
+        input: usize,
+    },
+    Flatten {
+        left: usize,
+        right: usize,
+    },
     /// Group by key, then [`fold`]; in one stage or in two.
-    Group { input: usize, grouping: Grouping, one_stage: bool },
+    Group {
+        input: usize,
+        grouping: Grouping,
+        one_stage: bool,
+    },
     /// Reads `side` for each element and window, then [`join`].
-    Side { input: usize, side: usize, access: Access, windowing: Windowing },
+    Side {
+        input: usize,
+        side: usize,
+        access: Access,
+        windowing: Windowing,
+    },
     /// A splittable DoFn: `value % 7` positions, each makes an element.
-    Restrictions { input: usize, reshuffled: bool },
+    Restrictions {
+        input: usize,
+        reshuffled: bool,
+    },
 }
 
 /// A windowing strategy whose windows fire once, since nothing here is late.
@@ -168,7 +204,8 @@ impl Grouping {
             Windowing::Sessions { gap } => WindowFn::Sessions { gap: Duration(gap) },
             Windowing::Merged => panic!("merged windows are not grouped again here"),
         };
-        let merging = if matches!(self.windowing, Windowing::Sessions { .. }) { Merging::NeedsMerge } else { Merging::NonMerging };
+        let merging =
+            if matches!(self.windowing, Windowing::Sessions { .. }) { Merging::NeedsMerge } else { Merging::NonMerging };
         let once = Trigger::AfterEndOfWindow { early: None, late: None };
         WindowingStrategy {
             window_fn,
@@ -223,7 +260,9 @@ pub(crate) fn interpret(op: &Op, made: &[Vec<Element>]) -> Vec<Element> {
         Op::Restrictions { input, .. } => {
             let process = |element: &Element| {
                 let value = |position| at_position(element.value, position);
-                (0..positions(element.value)).map(|position| Element { value: value(position), ..element.clone() }).collect::<Vec<_>>()
+                (0..positions(element.value))
+                    .map(|position| Element { value: value(position), ..element.clone() })
+                    .collect::<Vec<_>>()
             };
             made[*input].iter().flat_map(process).collect()
         }
