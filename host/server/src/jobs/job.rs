@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use model::JobId;
 use plan::Origins;
+use prost::Message;
 use proto::job::MetricResults;
 use proto::job::job_message::MessageImportance;
 use tokio::sync::watch;
@@ -76,8 +77,8 @@ struct Inner {
     asked: Option<Asked>,
     suspended: bool,
     ended_ms: Option<i64>,
-    /// Last figures, once ended.
-    results: MetricResults,
+    /// Last figures, once ended; serialized, since as messages they would take ten times the room.
+    results: Bytes,
     stages: Vec<StageStatus>,
     rates: Rates,
 }
@@ -104,7 +105,7 @@ impl Job {
         {
             let mut inner = job.lock();
             job.enter(&mut inner, state);
-            (inner.results, inner.ended_ms) = (results, Some(ended_ms));
+            (inner.results, inner.ended_ms) = (results.encode_to_vec().into(), Some(ended_ms));
         }
         Arc::new(job)
     }
@@ -116,7 +117,7 @@ impl Job {
             asked: None,
             suspended: false,
             ended_ms: None,
-            results: MetricResults::default(),
+            results: Bytes::new(),
             stages: Vec::new(),
             rates: Rates::default(),
         };
@@ -140,7 +141,7 @@ impl Job {
 
     /// Bytes that it takes while it is remembered. Does not change after the end.
     pub fn bytes(&self) -> usize {
-        self.facts.pipeline.len() + self.log.bytes()
+        self.facts.pipeline.len() + self.log.bytes() + self.lock().results.len()
     }
 
     /// Whether a runner works on it or is about to.
@@ -232,7 +233,7 @@ impl Job {
         match live {
             // It may have ended meanwhile; then the last figures are the better ones.
             Some(live) if inner.running.is_some() => self.results(&live),
-            _ => inner.results.clone(),
+            _ => MetricResults::decode(inner.results.clone()).expect("it was encoded by this process"),
         }
     }
 
@@ -283,7 +284,7 @@ impl Job {
                 return;
             }
             if let Some((metrics, stages)) = figures {
-                (inner.results, inner.stages) = (self.results(&metrics), stages);
+                (inner.results, inner.stages) = (self.results(&metrics).encode_to_vec().into(), stages);
             }
             inner.running = None;
             inner.rates = Rates::default();
