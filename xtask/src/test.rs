@@ -1,8 +1,10 @@
 //! The tests, with all that they need: `cargo xtask test` on a fresh machine runs every one of them.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 
-use crate::steps::{GUESTS, HOST, cargo, run, step, target};
+use crate::steps::{GUESTS, HOST, cargo, command, output, root, run, step, target};
 
 /// Builds the binary and the components, then runs the tests of every crate and last the integration tests.
 pub(crate) fn run_all(filter: &[String]) -> Result<()> {
@@ -13,6 +15,7 @@ pub(crate) fn run_all(filter: &[String]) -> Result<()> {
     if filter.is_empty() {
         run(&mut cargo(&[&["test", "--quiet"], GUESTS].concat())).context("tests of the guests")?;
         run(&mut cargo(&[&["test", "--quiet"], HOST, &["--exclude", "tests"]].concat())).context("tests of the crates")?;
+        wrapper(&python)?;
     }
     let mut integration = cargo(&[&["test"], HOST, &["--test", "integration", "--"]].concat());
     integration.args(filter);
@@ -27,5 +30,17 @@ pub(crate) fn build() -> Result<()> {
     step("build", || {
         run(&mut cargo(&[&["build", "--quiet"], HOST].concat()))?;
         Ok("purlin".into())
+    })
+}
+
+/// The tests of the Python wrapper of components.
+fn wrapper(python: &Path) -> Result<()> {
+    step("wrapper", || {
+        let folder = root().join("guest-sdk/python");
+        let mut tests = command(python.join("bin/python"), &["-m", "unittest", "discover", "-s", "tests"]);
+        tests.current_dir(&folder).env("PYTHONPATH", &folder).env("PYTHONDONTWRITEBYTECODE", "1");
+        tests.env("PURLIN_TEST_COMPONENT", crate::component::folder().join("wordcount.wasm"));
+        output(&mut tests).context("tests of the Python wrapper")?;
+        Ok("the Python package around components".into())
     })
 }
