@@ -26,6 +26,9 @@ pub(crate) struct Collected {
     pub(crate) response: ProcessBundleResponse,
 }
 
+/// Brings what a bundle came to.
+pub(crate) type Settled = oneshot::Receiver<Result<Collected, Error>>;
+
 pub(crate) struct ActiveBundle {
     pub(crate) instruction: String,
     spec: Arc<StageSpec>,
@@ -69,7 +72,7 @@ impl ActiveBundle {
         spec: &Arc<StageSpec>,
         outputs: Outputs,
         state: Arc<dyn StateAccess>,
-    ) -> (Arc<Self>, oneshot::Receiver<Result<Collected, Error>>) {
+    ) -> (Arc<Self>, Settled) {
         let (settled, receiver) = oneshot::channel();
         let missing = spec.sinks.len() + spec.timer_families.len();
         let collecting = Collecting {

@@ -39,10 +39,13 @@ pub(crate) struct Environment {
     stages: Mutex<HashMap<StageId, Arc<PreparedStage>>>,
 }
 
+/// Tells of a harness that is being started: none until it has connected or failed.
+type Start = watch::Receiver<Option<Result<Arc<Harness>, Error>>>;
+
 /// One of an environment's harnesses, or the place for it.
 enum Position {
     Vacant,
-    Starting(watch::Receiver<Option<Result<Arc<Harness>, Error>>>),
+    Starting(Start),
     Taken(Arc<Harness>),
 }
 
@@ -194,7 +197,7 @@ impl Environment {
     }
 
     /// Where the harness of a position is told of. None when the environment is closed.
-    fn start_unless_started(self: &Arc<Self>, position: usize) -> Option<watch::Receiver<Option<Result<Arc<Harness>, Error>>>> {
+    fn start_unless_started(self: &Arc<Self>, position: usize) -> Option<Start> {
         let mut place = locked(&self.positions[position]);
         match &*place {
             Position::Taken(harness) if !harness.is_dead() => return Some(watch::channel(Some(Ok(harness.clone()))).1),
@@ -256,9 +259,8 @@ impl Environment {
         let mut life = harness.life();
         let timeout = self.options.timeouts.connect;
         tokio::select! {
-            life = life.wait_for(|life| *life != Life::Starting) => match life.as_deref() {
-                Ok(Life::Connected) => return Ok(()),
-                _ => {}
+            life = life.wait_for(|life| *life != Life::Starting) => if matches!(life.as_deref(), Ok(Life::Connected)) {
+                return Ok(());
             },
             () = self.closed() => return Err(Error::Aborted),
             () = tokio::time::sleep(timeout) => {

@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tonic::Status;
 use worker::{Error, Outputs, StateAccess};
 
-use crate::active::{ActiveBundle, Collected};
+use crate::active::{ActiveBundle, Settled};
 use crate::descriptor::PreparedStage;
 use crate::metrics::{self, MetricKind};
 use crate::{LogSink, ResolvedArtifact};
@@ -214,7 +214,7 @@ impl Harness {
         stage: &PreparedStage,
         outputs: Outputs,
         state: Arc<dyn StateAccess>,
-    ) -> Result<(Arc<ActiveBundle>, oneshot::Receiver<Result<Collected, Error>>), Error> {
+    ) -> Result<(Arc<ActiveBundle>, Settled), Error> {
         let instruction = self.fresh("bundle-");
         let (active, settled) = ActiveBundle::new(instruction, &self.id, &stage.spec, outputs, state);
         match locked(&self.bundles).as_mut() {

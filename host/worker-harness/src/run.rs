@@ -10,11 +10,11 @@ use proto::fnapi::instruction_request::Request;
 use proto::fnapi::instruction_response::Response;
 use proto::fnapi::process_bundle_split_request::DesiredSplit;
 use proto::fnapi::{ProcessBundleProgressRequest, ProcessBundleRequest, ProcessBundleSplitRequest, ProcessBundleSplitResponse};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use worker::{Bundle, Completion, Error, Outcome, Progress};
 
-use crate::active::{ActiveBundle, Collected};
+use crate::active::{ActiveBundle, Collected, Settled};
 use crate::descriptor::PreparedStage;
 use crate::environment::Environment;
 use crate::feed::{Feed, Route};
@@ -153,7 +153,7 @@ impl Run {
         &mut self,
         harness: &Arc<Harness>,
         active: &Arc<ActiveBundle>,
-        mut settled: oneshot::Receiver<Result<Collected, Error>>,
+        mut settled: Settled,
         feeding: &mut Asked<Result<(), Error>>,
         remainder: &mut Remainder,
         splits: bool,

@@ -55,11 +55,8 @@ impl Remainder {
 
     /// Rows that were not processed, and restrictions to continue.
     pub(crate) fn finish(self) -> (Vec<Range<usize>>, Vec<Residual>) {
-        let unprocessed = match self.stop < self.rows {
-            true => vec![self.stop as usize..self.rows as usize],
-            false => Vec::new(),
-        };
-        (unprocessed, self.residuals)
+        let cut = Some(self.stop as usize..self.rows as usize).filter(|cut| !cut.is_empty());
+        (cut.into_iter().collect(), self.residuals)
     }
 }
 
@@ -122,7 +119,7 @@ mod tests {
         for (last, first) in [(9, 10), (6, 7), (3, 5)] {
             remainder.take(cut(last, first), &source()).unwrap();
         }
-        assert_eq!(remainder.finish().0, [5..10]);
+        assert_eq!(remainder.finish().0.as_slice(), std::slice::from_ref(&(5..10)));
         assert!(Remainder::new(3).finish().0.is_empty());
     }
 
