@@ -243,12 +243,14 @@ impl Simulation {
 
     fn compare(&self, shared: &Shared, who: &str) {
         let committed = counters(shared);
+        // A counter that nobody has raised may be absent or zero.
+        let value = |counters: &Counters, name: &(String, String)| counters.get(name).copied().unwrap_or(0);
         let names = self.expected.keys().chain(committed.keys());
-        let differ =
-            names.filter(|name| self.expected.get(*name) != committed.get(*name)).collect::<std::collections::BTreeSet<_>>();
+        let differ = names
+            .filter(|name| value(&self.expected, name) != value(&committed, name))
+            .collect::<std::collections::BTreeSet<_>>();
         let say = |name: &&(String, String)| {
-            let value = |counters: &Counters| counters.get(*name).copied().unwrap_or(0);
-            format!("  {} {}: {} instead of {}\n", name.0, name.1, value(&committed), value(&self.expected))
+            format!("  {} {}: {} instead of {}\n", name.0, name.1, value(&committed, name), value(&self.expected, name))
         };
         assert!(differ.is_empty(), "{who} has other results:\n{}{self:#?}", differ.iter().map(say).collect::<String>());
     }
