@@ -13,6 +13,8 @@ checks![
 
 /// What may stay behind when payloads are freed: buffers and files that are not full yet.
 const SLACK_BYTES: u64 = 100 << 20;
+/// Times that more is staged and dropped until space must be free: storage may be busy with the very files.
+const DROPS_MAX: u64 = 50;
 
 /// Bytes that do not compress.
 pub(super) fn noise(count: usize, seed: u64) -> Vec<u8> {
@@ -58,6 +60,20 @@ fn held(adapter: &dyn Adapter, job: &dyn JobLedger) -> Option<u64> {
     adapter.payload_bytes()
 }
 
+/// What was dropped is freed, if not at once then with what is dropped later.
+fn check_freed(adapter: &dyn Adapter, job: &dyn JobLedger, before: u64) {
+    let mut after = held(adapter, job).expect("told before");
+    for round in 0..DROPS_MAX {
+        if after <= before + SLACK_BYTES {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop((0..8).map(|seed| job.stage(large(5 << 20, 100 * round + seed)).expect("staged")).collect::<Vec<_>>());
+        after = held(adapter, job).expect("told before");
+    }
+    panic!("{after} bytes stay held when all but one payload are gone, {before} before");
+}
+
 fn a_staged_payload_is_freed_when_it_is_dropped(adapter: &mut dyn Adapter) {
     let job = create(adapter, 1);
     let Some(before) = held(adapter, &*job) else { return };
@@ -66,8 +82,7 @@ fn a_staged_payload_is_freed_when_it_is_dropped(adapter: &mut dyn Adapter) {
     assert!(during >= before + (250 << 20), "{during} bytes are held with 300 MB staged");
     let kept = staged[3].clone();
     drop(staged);
-    let after = held(adapter, &*job).expect("told before");
-    assert!(after <= before + SLACK_BYTES, "{after} bytes are held when all but one are dropped, {before} before");
+    check_freed(adapter, &*job, before);
     let (mut owner, _) = recovered(&*job, 0);
     commit(&mut *owner, &one(0, kept));
     let header = entry_headers(&mut *owner, 1).remove(0);
@@ -83,8 +98,7 @@ fn a_consumed_payload_is_freed(adapter: &mut dyn Adapter) {
         let header = entry_headers(&mut *owner, 1).remove(0);
         commit(&mut *owner, &consume(header.position, &[0..2, 2..4]));
     }
-    let after = held(adapter, &*job).expect("told before");
-    assert!(after <= before + SLACK_BYTES, "{after} bytes are held after 300 MB were consumed, {before} before");
+    check_freed(adapter, &*job, before);
 }
 
 fn one_payload_may_go_to_many_shards(adapter: &mut dyn Adapter) {
