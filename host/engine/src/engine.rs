@@ -109,8 +109,9 @@ impl Engine {
         }
     }
 
-    /// Lets a stage wait with its rows until a bundle is full or nothing more can arrive: what a trigger sees at once is a
-    /// bundle, and for bounded input early firings are of no use. To be called before the first event.
+    /// Lets a stage wait with its rows until a bundle is full, nothing more can arrive or its rows stop a source: what a
+    /// trigger sees at once is a bundle, and for bounded input early firings are of no use. To be called before the first
+    /// event.
     pub fn gather(&mut self, stage: StageId) {
         self.stages[stage.0 as usize].gathers = true;
     }
@@ -147,8 +148,7 @@ impl Engine {
     pub fn next(&mut self, now_ms: i64) -> Option<Work> {
         self.now_ms = self.now_ms.max(now_ms);
         self.settle();
-        let loads: Vec<_> = (0..self.stages.len() as u32).map(|index| self.load(StageId(index))).collect();
-        let stage = self.schedule.pick(&loads)?;
+        let stage = self.pick()?;
         let Stage { shape, pending, .. } = &mut self.stages[stage.0 as usize];
         let entries = pending.take(self.options.input_limits(&shape.head));
         Some(self.in_flight.start(stage, entries))
@@ -246,9 +246,25 @@ impl Engine {
         self.stages.iter_mut().for_each(|stage| stage.pending.wake(self.now_ms));
     }
 
-    fn load(&self, id: StageId) -> Load {
+    fn pick(&mut self) -> Option<StageId> {
+        let loads = self.loads(true);
+        let picked = self.schedule.pick(&loads);
+        // What is ready and was not picked is a source that the backlog stops. What is gathered is part of the backlog, and
+        // may itself wait for that source: then it has to go.
+        if picked.is_none() && loads.iter().any(|load| load.ready) {
+            let loads = self.loads(false);
+            return self.schedule.pick(&loads);
+        }
+        picked
+    }
+
+    fn loads(&self, gathering: bool) -> Vec<Load> {
+        (0..self.stages.len() as u32).map(|index| self.load(StageId(index), gathering)).collect()
+    }
+
+    fn load(&self, id: StageId, gathering: bool) -> Load {
         let stage = &self.stages[id.0 as usize];
-        let has_rows = stage.pending.is_ready() && (!stage.gathers || self.is_gathered(stage));
+        let has_rows = stage.pending.is_ready() && (!gathering || !stage.gathers || self.is_gathered(stage));
         let ready = self.in_flight.of(id).is_none() && (has_rows || self.is_due(stage));
         Load { ready, open_bytes: stage.pending.open_bytes(), gated_bytes: stage.pending.gated_bytes() }
     }

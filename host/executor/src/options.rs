@@ -23,6 +23,8 @@ pub struct Options {
     pub checkpoint_output_bytes: u64,
     /// Whether triggers are to be evaluated as rows come, also where the input is bounded.
     pub streaming: bool,
+    /// Whether committed metrics are written into the ledger with every commit, for a later run of the job.
+    pub keep_metrics: bool,
     /// How bundles are cut; anything but greedy is for tests.
     pub policy: BundlePolicy,
 }
@@ -40,6 +42,7 @@ impl Options {
             checkpoint_interval_ms: 1_000,
             checkpoint_output_bytes: 32 << 20,
             streaming: false,
+            keep_metrics: true,
             policy: BundlePolicy::Greedy,
         }
     }

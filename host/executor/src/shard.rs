@@ -477,7 +477,9 @@ impl Shard {
             let counts = commit::add(&mut commit, &mut finished, spec, self.id, &mut self.engine, ledger, now_ms)?;
             bundles.push((finished, counts));
         }
-        self.add_metrics(&mut commit, &bundles);
+        if self.shared.spec.options.keep_metrics {
+            self.add_metrics(&mut commit, &bundles);
+        }
         commit.reports = std::mem::take(&mut self.reports);
         if commit.is_empty() && bundles.is_empty() {
             return Ok(None);

@@ -13,9 +13,12 @@ pub(crate) fn kv() -> Coder {
     Coder::Kv(Box::new(Coder::Bytes), Box::new(Coder::VarInt))
 }
 
-/// What a grouping makes of [`kv`].
-pub(crate) fn grouped() -> Coder {
-    Coder::Kv(Box::new(Coder::Bytes), Box::new(Coder::Iterable(Box::new(Coder::VarInt))))
+/// What a grouping makes of a key and a value.
+fn grouped(coder: &Coder) -> Coder {
+    match coder {
+        Coder::Kv(key, value) => Coder::Kv(key.clone(), Box::new(Coder::Iterable(value.clone()))),
+        other => panic!("{other} cannot be grouped"),
+    }
 }
 
 /// A plan in the making.
@@ -42,7 +45,7 @@ impl Plans {
     /// A stage whose head hands `inputs` over as collection `source`.
     pub(crate) fn stage(&mut self, name: &str, head: Head, inputs: &[(&str, Routing)], source: &str) -> StageId {
         let (_, coder, windows) = self.collections[inputs[0].0].clone();
-        let handed_over = if matches!(head, Head::Grouping(_)) { grouped() } else { coder.clone() };
+        let handed_over = if matches!(head, Head::Grouping(_)) { grouped(&coder) } else { coder.clone() };
         let stage = self.add(name, head, coder, windows);
         for (index, (input, routing)) in inputs.iter().enumerate() {
             let (producer, sink) = self.sink(input);
