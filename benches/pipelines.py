@@ -88,7 +88,9 @@ def run(case, n, keys, text, endpoint, environment, options):
   options = shlex.split(options)
   if endpoint:
     options += ['--runner=PortableRunner', '--job_endpoint=' + endpoint, '--environment_type=' + environment,
-                '--job_server_timeout=86400']
+                '--job_server_timeout=86400',
+                # No `pip freeze` between run() and the submission: it is slow and says nothing of a runner.
+                '--experiments=disable_logging_submission_environment']
     if environment == 'PROCESS':
       worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../tests/beam/python/sdk_worker.sh')
       options.append('--environment_options=process_command=' + worker)
