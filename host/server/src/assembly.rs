@@ -38,7 +38,7 @@ pub(crate) fn assemble(config: &Config) -> anyhow::Result<Parts> {
     let harnesses = HarnessHost::start(host, tokio::runtime::Handle::current()).context("serve SDK harnesses")?;
     let wasm = WasmEngine::new(worker_wasm::Options { cache_dir: components, ..worker_wasm::Options::default() });
     let wasm = wasm.context("start the WebAssembly engine")?;
-    let runner = Runner { harnesses, wasm, clock: Arc::new(WallClock) };
+    let runner = Runner { harnesses, wasm, clock: Arc::new(WallClock), durable: config.data_dir.is_some() };
     Ok(Parts { runner: Arc::new(runner), ledger: Arc::new(ledger), capabilities: capabilities(), store })
 }
 

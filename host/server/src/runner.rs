@@ -17,14 +17,20 @@ pub(crate) struct Runner {
     pub(crate) harnesses: HarnessHost,
     pub(crate) wasm: WasmEngine,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether jobs survive the process.
+    pub(crate) durable: bool,
 }
 
 impl JobRunner for Runner {
     fn start(&self, submission: Submission, observer: Arc<dyn Observer>) -> Result<Box<dyn RunningJob>, Error> {
         let workers = self.workers(&submission, &observer)?;
         let settings = &submission.settings;
-        let options =
-            executor::Options { retries: settings.retries, streaming: settings.streaming, ..executor::Options::local() };
+        let options = executor::Options {
+            retries: settings.retries,
+            streaming: settings.streaming,
+            keep_metrics: self.durable,
+            ..executor::Options::local()
+        };
         let plan = Arc::new(submission.plan);
         let ending = Ending { observer: observer.clone(), workers: workers.clone() };
         let spec = JobSpec {
