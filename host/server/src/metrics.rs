@@ -1,8 +1,8 @@
 //! Metric values as `MonitoringInfo`s of the Job API, under names that SDKs know.
 //!
 //! Plans contain transforms and collections that nobody submitted: parts of lifted combines and of splittable DoFns. Values of
-//! such transforms are added to the transform that they stand for; values of such collections are dropped. Each (URN, labels)
-//! appears once per list, since Python does not add up repetitions.
+//! such transforms are added to the transform that they stand for; values of such collections, and of the sources and sinks at
+//! the edges of a stage, are dropped. Each (URN, labels) appears once per list, since Python does not add up repetitions.
 //!
 //! Byte forms are those of Beam's `metrics.proto`: variable-length integers, big-endian doubles, iterables with a count of four
 //! bytes in front.
@@ -50,6 +50,7 @@ pub fn named(metrics: &[(MetricName, MetricValue)], origins: &Origins, names: St
 /// The name in terms of the submitted pipeline; none if the metric is of no use to its user.
 fn submitted(name: &MetricName, origins: &Origins, names: StepNames) -> Option<MetricName> {
     let mut name = name.clone();
+    let is_user = name.urn.starts_with("beam:metric:user:");
     if name.labels.get(PCOLLECTION).is_some_and(|collection| origins.collections.contains(collection)) {
         return None;
     }
@@ -57,14 +58,15 @@ fn submitted(name: &MetricName, origins: &Origins, names: StepNames) -> Option<M
         if let Some(origin) = origins.transforms.get(step) {
             step.clone_from(origin);
         }
-        if names == StepNames::UniqueName
-            && let Some(unique) = origins.names.get(step)
-        {
-            step.clone_from(unique);
+        match origins.names.get(step) {
+            Some(unique) if names == StepNames::UniqueName => step.clone_from(unique),
+            Some(_) => {}
+            // Nobody submitted it; what user code counts is never lost, though.
+            None if is_user => {}
+            None => return None,
         }
     }
     // Python fails to list any metric when a user's one lacks a label.
-    let is_user = name.urn.starts_with("beam:metric:user:");
     let complete = [PTRANSFORM, "NAMESPACE", "NAME"].iter().all(|label| name.labels.contains_key(*label));
     (!is_user || complete).then_some(name)
 }
@@ -242,6 +244,7 @@ mod tests {
             (name(user, "PTRANSFORM=a NAMESPACE=n NAME=c"), MetricValue::SumInt(1)),
             (name(user, "PTRANSFORM=a/part NAMESPACE=n NAME=c"), MetricValue::SumInt(2)),
             (name(user, "NAMESPACE=n NAME=c"), MetricValue::SumInt(4)),
+            (name("beam:metric:data_channel:read_index:v1", "PTRANSFORM=stage0/source"), MetricValue::SumInt(4)),
             (name("beam:metric:element_count:v1", "PCOLLECTION=real"), MetricValue::SumInt(8)),
             (name("beam:metric:element_count:v1", "PCOLLECTION=made-up"), MetricValue::SumInt(16)),
         ];

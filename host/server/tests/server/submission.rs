@@ -212,10 +212,10 @@ async fn options_are_announced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_server_ends_and_a_busy_one_does_not() {
-    let config = Config { idle_shutdown_ms: Some(300), ..Config::default() };
+    let config = Config { idle_shutdown_ms: Some(3_000), ..Config::default() };
     let mut rig = Rig::with(Behaviour::Obedient, config).await;
     let (_job, started) = rig.submit("busy").await;
-    tokio::time::sleep(std::time::Duration::from_millis(900)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(4_500)).await;
     assert!(!rig.served.is_finished());
     started.finish(End::Done);
     within(rig.served).await.unwrap().unwrap();
