@@ -56,7 +56,10 @@ fn source(parts: u64, rows: usize) -> impl Fn(Row<'_>, &mut Emitter) -> Result<(
         for number in 0..rows / parts as usize {
             let key = (number * 7 + part as usize) % KEYS;
             value[1..=KEY_BYTES].copy_from_slice(&key.to_be_bytes());
-            out.emit("out", Row { value: &value, timestamp: Timestamp::from_millis(0), windows: window::GLOBAL_SET, pane: pane::NO_FIRING });
+            out.emit(
+                "out",
+                Row { value: &value, timestamp: Timestamp::from_millis(0), windows: window::GLOBAL_SET, pane: pane::NO_FIRING },
+            );
         }
         Ok(())
     }
@@ -76,7 +79,8 @@ fn run(grouping: bool, shards: u32, count: usize) -> f64 {
         false => (Head::Plain, Routing::Local),
     };
     let stage = plans.stage("tested", head, &[("rows", routing)], "input");
-    let output = if grouping { Coder::Kv(Box::new(Coder::Bytes), Box::new(Coder::Iterable(Box::new(Coder::Bytes)))) } else { rows() };
+    let output =
+        if grouping { Coder::Kv(Box::new(Coder::Bytes), Box::new(Coder::Iterable(Box::new(Coder::Bytes)))) } else { rows() };
     plans.transform(stage, "tested", "input", Some(("output", output, global)));
     let stage = plans.stage("count", Head::Plain, &[("output", Routing::Local)], "counted");
     plans.transform(stage, "count", "counted", None);
@@ -116,7 +120,10 @@ fn run(grouping: bool, shards: u32, count: usize) -> f64 {
     let job = Job::start(spec, Arc::new(Ended(Mutex::new(sender)))).expect("threads start");
     ended.recv().expect("the observer outlives the job").expect("the job succeeds");
     let seconds = started.elapsed().as_secs_f64();
-    assert_eq!(job.shared().progress.stage(model::StageId(2)).rows_in.load(std::sync::atomic::Ordering::Relaxed), (count / PARTS as usize * PARTS as usize) as u64);
+    assert_eq!(
+        job.shared().progress.stage(model::StageId(2)).rows_in.load(std::sync::atomic::Ordering::Relaxed),
+        (count / PARTS as usize * PARTS as usize) as u64
+    );
     seconds
 }
 

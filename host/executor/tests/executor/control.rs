@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use executor::Failure;
 use ledger::memory::{Fault, MemoryLedger};
-use ledger::{
-    Arrival, Commit, CommitError, JobLedger, Position, Recovered, ShardLedger, Staged, StateReader, WatermarkReport,
-};
+use ledger::{Arrival, Commit, CommitError, JobLedger, Position, Recovered, ShardLedger, Staged, StateReader, WatermarkReport};
 use model::{Batch, BundleId, ShardId, StageId};
 use plan::WindowMapping;
 
@@ -124,7 +122,8 @@ impl ShardLedger for ForgetfulShard {
     fn poll(&mut self, entries_max: usize) -> Result<Vec<Arrival>, ledger::Error> {
         let mut arrivals = self.shard.poll(entries_max)?;
         let forgotten = self.forgotten;
-        arrivals.retain(|arrival| !matches!(arrival, Arrival::Watermark(WatermarkReport { stage, .. }) if Some(*stage) == forgotten));
+        arrivals
+            .retain(|arrival| !matches!(arrival, Arrival::Watermark(WatermarkReport { stage, .. }) if Some(*stage) == forgotten));
         Ok(arrivals)
     }
 
@@ -221,7 +220,9 @@ fn bundles_are_finalized_once_after_their_commit() {
     let refusals = AtomicUsize::new(3);
     let ledger = MemoryLedger::with_faults(Arc::new(move |attempt| {
         let sum_is_done = judged.lock().unwrap().iter().any(|line: &String| line == "done sum");
-        let refused = sum_is_done && !attempt.commit.consumed.is_empty() && refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        let refused = sum_is_done
+            && !attempt.commit.consumed.is_empty()
+            && refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
         if sum_is_done && !attempt.commit.consumed.is_empty() {
             judged.lock().unwrap().push(if refused { "refused" } else { "committed" }.to_owned());
         }
@@ -231,7 +232,10 @@ fn bundles_are_finalized_once_after_their_commit() {
     rig.ledger = create(&ledger, 1);
     let shared = rig.by_hand().unwrap();
     assert_eq!(results(&shared), ["make numbers made: 10", "sum rows: 10", "sum sum: 45"]);
-    assert_eq!(*log.lock().unwrap(), ["done make numbers", "done sum", "refused", "refused", "refused", "committed", "finalized"]);
+    assert_eq!(
+        *log.lock().unwrap(),
+        ["done make numbers", "done sum", "refused", "refused", "refused", "committed", "finalized"]
+    );
 }
 
 #[test]
