@@ -3,6 +3,8 @@
 //! `cargo bench -p ledger-rocksdb`, with `-- --quick` for a smoke run. One shard appends, polls, fetches and consumes; two
 //! shards do it side by side. Memory is that of the process after each part.
 
+#![allow(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
