@@ -1,12 +1,13 @@
 //! How fast the embedded ledger is: entries through the log, cells into state and out of it, temporary and durable.
 //!
-//! `cargo bench -p ledger-rocksdb`, with `-- --quick` for a smoke run. One shard appends, polls, fetches and consumes; two
+//! `cargo bench -p ledger-rocksdb`, with `-- --quick` for a smoke run, `--only=WORD` for one kind of ledger, `--memory-mb=N`
+//! and `--buffers-mb=N` for other bounds. One shard appends, polls, fetches and consumes; two
 //! shards do it side by side. Memory is that of the process after each part.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use ledger::*;
@@ -17,11 +18,14 @@ use model::{Batch, JobId, ShardId, StageId, Timestamp, pane, window};
 const ROW_BYTES: usize = 100;
 
 fn main() {
-    let quick = std::env::args().any(|argument| argument == "--quick");
-    let scale = if quick { 1 } else { 50 };
+    let argument = |name: &str| std::env::args().find_map(|argument| Some(argument.strip_prefix(name)?.to_owned()));
+    let scale = if argument("--quick").is_some() { 1 } else { 50 };
+    let only = argument("--only=").unwrap_or_default();
+    let megabytes = |name| argument(name).map(|number| number.parse::<usize>().unwrap() << 20);
     let folder = tempfile::TempDir::new().unwrap();
-    println!("{:<34}{:>14}{:>12}{:>12}", "", "per second", "MB/s", "memory MB");
-    for name in ["temporary", "durable, sync off", "durable, sync 10 ms", "durable, sync commit"] {
+    println!("{:<34}{:>14}{:>12}{:>12}{:>12}", "", "per second", "MB/s", "CPU us each", "memory MB");
+    let kinds = ["temporary", "durable, sync off", "durable, sync 10 ms", "durable, sync commit"];
+    for name in kinds.into_iter().filter(|name| name.contains(&only)) {
         let mut options = match name {
             "temporary" => Options::temporary(folder.path()),
             _ => Options::durable(folder.path().join(name)),
@@ -31,6 +35,8 @@ fn main() {
             "durable, sync 10 ms" => Sync::Interval(10),
             _ => Sync::Commit,
         };
+        options.memory_bytes_max = megabytes("--memory-mb=").map_or(options.memory_bytes_max, |bytes| bytes as u64);
+        options.write_buffer_bytes_max = megabytes("--buffers-mb=").unwrap_or(options.write_buffer_bytes_max);
         let ledger = RocksLedger::open(&options).unwrap();
         println!("{name}");
         let commits = if options.sync == Sync::Commit && name != "temporary" { 10 * scale } else { 160 * scale };
@@ -42,10 +48,30 @@ fn main() {
     }
 }
 
-fn report(what: &str, count: usize, bytes: usize, time: Duration) {
-    let seconds = time.as_secs_f64();
-    let (rate, megabytes) = (count as f64 / seconds, bytes as f64 / seconds / 1e6);
-    println!("  {what:<32}{rate:>14.0}{megabytes:>12.1}{:>12.0}", resident_megabytes());
+/// Time of the clock, and of the processors in all threads, which says more on a machine that has other things to do.
+struct Watch {
+    started: Instant,
+    cpu_ticks: f64,
+}
+
+impl Watch {
+    fn start() -> Self {
+        Watch { started: Instant::now(), cpu_ticks: cpu_ticks() }
+    }
+
+    fn report(self, what: &str, count: usize, bytes: usize) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let (rate, megabytes) = (count as f64 / seconds, bytes as f64 / seconds / 1e6);
+        let cpu = (cpu_ticks() - self.cpu_ticks) * 1e4 / count as f64;
+        println!("  {what:<32}{rate:>14.0}{megabytes:>12.1}{cpu:>12.2}{:>12.0}", resident_megabytes());
+    }
+}
+
+/// Hundredths of a second of processor time that this process has used.
+fn cpu_ticks() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum()
 }
 
 fn resident_megabytes() -> f64 {
@@ -101,7 +127,7 @@ fn append(to: u32, payload: Staged) -> Append {
 fn log(ledger: &RocksLedger, commits: usize, rows: usize, shards: u32) {
     let (id, job, owners) = job(ledger, shards);
     let batch = batch(rows, 7);
-    let started = Instant::now();
+    let watch = Watch::start();
     std::thread::scope(|scope| {
         for (shard, mut owner) in owners.into_iter().enumerate() {
             let (job, batch) = (&job, &batch);
@@ -123,7 +149,7 @@ fn log(ledger: &RocksLedger, commits: usize, rows: usize, shards: u32) {
     });
     let entries = commits * shards as usize;
     let what = format!("entries of {} KB, {shards} shards", rows * ROW_BYTES / 1_000);
-    report(&what, entries, entries * batch.memory_bytes(), started.elapsed());
+    watch.report(&what, entries, entries * batch.memory_bytes());
     ledger.remove(&id).unwrap();
 }
 
@@ -131,7 +157,7 @@ fn log(ledger: &RocksLedger, commits: usize, rows: usize, shards: u32) {
 fn backlog(ledger: &RocksLedger, commits: usize, rows: usize) {
     let (id, job, mut owners) = job(ledger, 1);
     let owner = &mut owners[0];
-    let started = Instant::now();
+    let watch = Watch::start();
     let mut bytes = 0;
     for number in 0..commits {
         let batch = batch(rows, number);
@@ -139,15 +165,15 @@ fn backlog(ledger: &RocksLedger, commits: usize, rows: usize) {
         let commit = Commit { appends: vec![append(0, job.stage(batch).unwrap())], ..Commit::default() };
         owner.commit(&commit).unwrap();
     }
-    report("backlog in", commits, bytes, started.elapsed());
-    let started = Instant::now();
+    watch.report("backlog in", commits, bytes);
+    let watch = Watch::start();
     for _ in 0..commits {
         let Arrival::Entry(header) = owner.poll(1).unwrap().remove(0) else { continue };
         owner.fetch(header.position).unwrap();
         let consumed = Consumed { position: header.position, rows: std::iter::once(0..header.rows).collect() };
         owner.commit(&Commit { consumed: vec![consumed], ..Commit::default() }).unwrap();
     }
-    report("backlog out", commits, bytes, started.elapsed());
+    watch.report("backlog out", commits, bytes);
     ledger.remove(&id).unwrap();
 }
 
@@ -158,35 +184,33 @@ fn state(ledger: &RocksLedger, commits: usize) {
     let owner = &mut owners[0];
     let cell = |number: usize| Bytes::copy_from_slice(&(number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
     let value = Bytes::from(batch(1, 3).values().to_vec());
-    let count = commits * CELLS / 4;
+    let count = (commits / 4).max(1) * CELLS;
     let mut commit = Commit::default();
-    let mut spent = Duration::ZERO;
+    let watch = Watch::start();
     for first in (0..count).step_by(CELLS) {
         let write = |number| StateWrite { cell: cell(number), value: Some(value.clone()) };
         commit.state = (first..first + CELLS).map(write).collect();
-        let started = Instant::now();
         owner.commit(&commit).unwrap();
-        spent += started.elapsed();
     }
-    report("state writes", count, count * (8 + ROW_BYTES), spent);
+    watch.report("state writes", count, count * (8 + ROW_BYTES));
     let state = owner.state();
     let reads = count.min(200_000);
-    let started = Instant::now();
+    let watch = Watch::start();
     for number in 0..reads {
         assert!(state.get(&cell(number * 7 % count)).unwrap().is_some());
     }
-    report("state reads", reads, reads * ROW_BYTES, started.elapsed());
-    let started = Instant::now();
+    watch.report("state reads", reads, reads * ROW_BYTES);
+    let watch = Watch::start();
     for number in 0..reads {
         assert!(state.get(&cell(count + number)).unwrap().is_none());
     }
-    report("state reads of nothing", reads, 0, started.elapsed());
+    watch.report("state reads of nothing", reads, 0);
     let scans = reads / 100;
-    let started = Instant::now();
+    let watch = Watch::start();
     let mut found = 0;
     for number in 0..scans {
         found += state.scan(&cell(number), &[0xff; 9], 100, usize::MAX).unwrap().len();
     }
-    report("state scanned, 100 a scan", found, found * (8 + ROW_BYTES), started.elapsed());
+    watch.report("state scanned, 100 a scan", found, found * (8 + ROW_BYTES));
     ledger.remove(&id).unwrap();
 }

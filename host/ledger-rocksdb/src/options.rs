@@ -57,7 +57,7 @@ impl Options {
             location,
             sync: Sync::Commit,
             memory_bytes_max: 64 << 20,
-            write_buffer_bytes_max: 48 << 20,
+            write_buffer_bytes_max: 32 << 20,
             block_cache_bytes_max: 16 << 20,
         }
     }
