@@ -305,6 +305,7 @@ fn options(dice: &mut Dice, policy: BundlePolicy) -> Options {
         checkpoint_interval_ms: dice.between(1, 500),
         checkpoint_output_bytes: dice.between(1, 1_000) as u64,
         streaming: dice.chance(50),
+        keep_metrics: true,
         policy,
     }
 }
