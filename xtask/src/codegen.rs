@@ -20,7 +20,7 @@ pub(crate) struct Options {
 
 /// Generates or checks the code.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto");
+    let proto = crate::steps::root().join("proto");
     let target = proto.join("src/generated");
     let generated = generate(&proto)?;
     if options.check {

@@ -16,9 +16,10 @@ pub(crate) const HOST: &[&str] =
 /// Guest libraries and examples, run natively.
 pub(crate) const GUESTS: &[&str] = &["--release", "--package", "purlin", "--package", "purlin-macros", "--package", "wordcount"];
 
-/// The root of the checkout.
+/// The root of the checkout: as cargo says while it runs this, since several checkouts may share the folder that this was built in.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the checkout").to_path_buf()
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&manifest).parent().expect("xtask lies in the checkout").to_path_buf()
 }
 
 /// Where things are kept that should outlive a checkout: `$XDG_CACHE_HOME/purlin`, or `~/.cache/purlin`.
