@@ -143,6 +143,8 @@ fn a_plan_is_explained() {
 /// Started as Python's launcher does it; logs are objects with the keys that it parses, and the server ends when it is idle.
 #[test]
 fn a_launcher_of_prism_can_start_it() {
+    // Of its own: what killed servers have left in the usual one would be reported first.
+    let folder = tempfile::tempdir().unwrap();
     let mut server = binary(&[
         "--job_port",
         "0",
@@ -153,6 +155,7 @@ fn a_launcher_of_prism_can_start_it() {
         "--serve_http=false",
         "-idle_shutdown_timeout=1ms",
     ])
+    .env("TMPDIR", folder.path())
     .spawn()
     .unwrap();
     let mut lines = BufReader::new(server.stderr.take().unwrap());
