@@ -13,9 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use ledger::{CommitError, Error};
 use rocksdb::{
-    BlockBasedIndexType, BlockBasedOptions, BlockBasedTablePinningTier, Cache, ColumnFamily, ColumnFamilyDescriptor,
-    DBCompressionType, DBRecoveryMode, DBWithThreadMode, ErrorKind, LogLevel, LruCacheOptions, ReadOptions, SingleThreaded,
-    WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, DBWithThreadMode,
+    ErrorKind, LogLevel, ReadOptions, SingleThreaded, WriteBatch, WriteOptions,
 };
 
 use crate::folder::Folder;
@@ -26,8 +25,6 @@ type Database = DBWithThreadMode<SingleThreaded>;
 
 /// Bits of a number that count within an era; the rest is the era.
 const ERA_SHIFT: u32 = 40;
-/// The block cache has two to this power shards.
-const CACHE_SHARD_BITS: i32 = 2;
 /// Files that RocksDB keeps open, at most.
 const OPEN_FILES_MAX: i32 = 256;
 /// Deletions among this many neighbours ...
@@ -270,22 +267,13 @@ fn database_options(options: &Options) -> rocksdb::Options {
 }
 
 fn table_options(options: &Options) -> impl Fn(Table) -> rocksdb::Options {
-    let mut bounds = LruCacheOptions::default();
-    bounds.set_capacity(options.block_cache_bytes_max);
-    // By itself RocksDB would cut a small cache into shards that are too small for anything but data blocks.
-    bounds.set_num_shard_bits(CACHE_SHARD_BITS);
-    let cache = Cache::new_lru_cache_opts(&bounds);
+    let cache = Cache::new_lru_cache(options.block_cache_bytes_max);
     let buffer_bytes = options.write_buffer_bytes_max;
     move |table| {
         let mut blocks = BlockBasedOptions::default();
         blocks.set_block_cache(&cache);
-        // Indexes and filters in small pieces within the cache: whole ones grow with the state, and one that does not fit is
-        // read from disk for every cell.
         blocks.set_cache_index_and_filter_blocks(true);
-        blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
-        blocks.set_partition_filters(true);
-        blocks.set_metadata_block_size(4 << 10);
-        blocks.set_top_level_index_pinning_tier(BlockBasedTablePinningTier::All);
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
         let mut family = rocksdb::Options::default();
         family.set_compression_type(DBCompressionType::Lz4);
         family.set_level_compaction_dynamic_level_bytes(true);
@@ -300,7 +288,7 @@ fn table_options(options: &Options) -> impl Fn(Table) -> rocksdb::Options {
                 family.set_level_zero_file_num_compaction_trigger(2);
             }
             Table::State => {
-                blocks.set_block_size(4 << 10);
+                blocks.set_block_size(8 << 10);
                 blocks.set_bloom_filter(10.0, false);
                 family.set_write_buffer_size(buffer_bytes / 2);
                 family.set_memtable_prefix_bloom_ratio(0.05);
