@@ -27,6 +27,7 @@ fn an_earlier_owner_is_fenced(adapter: &mut dyn Adapter) {
         assert!(matches!(answer, Err(CommitError::Fenced)), "{answer:?}");
     }
     commit(&mut *other, &entries(&*job, &["0:for the owner"]));
+    check_nothing_arrives(&mut *first);
     check_arrivals(&mut *second, &["for the owner"]);
     check_nothing_arrives(&mut *first);
     check_nothing_arrives(&mut *other);
