@@ -21,7 +21,7 @@ struct Need {
 
 const NEEDS: &[Need] = &[
     Need { what: "a C++ compiler", there: || answers("c++", "--version"), packages: "g++" },
-    Need { what: "libclang (for the bindings of RocksDB)", there: has_libclang, packages: "libclang1-14 libclang-common-14-dev" },
+    Need { what: "libclang (for the bindings of RocksDB)", there: has_libclang, packages: "libclang-dev" },
     Need {
         what: "python3 with venv",
         there: || answers_with("python3", &["-c", "import venv, ensurepip"]),
@@ -106,7 +106,7 @@ fn answers_with(program: &str, arguments: &[&str]) -> bool {
 fn has_libclang() -> bool {
     let has = |folder: &Path| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("libclang"))
+        entries.map(|entry| entry.file_name()).any(|name| is_libclang(&name.to_string_lossy()))
     };
     let named = std::env::var_os("LIBCLANG_PATH").is_some_and(|folder| has(Path::new(&folder)));
     let versions = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
@@ -118,4 +118,26 @@ fn has_libclang() -> bool {
         || ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/opt/homebrew/opt/llvm/lib"]
             .iter()
             .any(|folder| has(Path::new(folder)))
+}
+
+/// `libclang.so.1`, `libclang-14.so.1`, `libclang.dylib`; not `libclang-cpp.so`, which has another interface.
+fn is_libclang(name: &str) -> bool {
+    let version = name.strip_prefix("libclang").and_then(|rest| rest.split_once('.')).map(|(version, _)| version);
+    version.is_some_and(|version| version.trim_start_matches('-').chars().all(|digit| digit.is_ascii_digit()))
+        && (name.contains(".so") || name.ends_with(".dylib"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(names: &str, expected: bool) {
+        names.split_whitespace().for_each(|name| assert_eq!(is_libclang(name), expected, "{name}"));
+    }
+
+    #[test]
+    fn only_the_c_interface_of_clang_counts() {
+        check("libclang.so libclang.so.1 libclang-14.so.1 libclang-14.so.14.0.6 libclang.dylib", true);
+        check("libclang-cpp.so.14 libclang-cpp.so libclangBasic.a libclang libLLVM-14.so", false);
+    }
 }
