@@ -72,6 +72,20 @@ pub struct Engine {
     now_ms: i64,
 }
 
+/// What a bundle of a keyed stage is to run: rows or timers of any number of keys, but never both for one key.
+#[derive(Debug, Default)]
+pub struct Readied {
+    /// Rows, in order.
+    pub input: Vec<Batch>,
+    /// Timers, in order of their time per key.
+    pub timers: Vec<model::FiredTimer>,
+    /// Encoded keys and windows that expire with this bundle: after it has run their state is to be cleared, and what it did
+    /// to it is of no account. Perhaps nothing else is to be run.
+    pub expired: Vec<(bytes::Bytes, bytes::Bytes)>,
+    /// Copies of rows (one per window) that came after their window had expired, or too late to be sorted.
+    pub dropped_rows: u64,
+}
+
 #[derive(Debug)]
 struct Stage {
     id: StageId,
@@ -171,6 +185,30 @@ impl Engine {
         self.watermarks.save_input(work.stage, state);
         running.delta = Some(Applied { delta: grouped.delta, dropped_rows: grouped.dropped_rows });
         Ok(grouped.panes)
+    }
+
+    /// For work of a keyed stage: drops what is late, orders what is to be sorted, and says which timers fire. `rows` are the
+    /// batches of `work.entries` in order, cut to their rows. State writes go to `state`; what becomes of the indexes is kept
+    /// until [`Engine::committed`]. After an error the bundle is still in flight; it can only fail.
+    pub fn key(&mut self, _work: &Work, _rows: &[Batch], _now_ms: i64, _state: &mut dyn KeyedState) -> Result<Readied, Error> {
+        unimplemented!()
+    }
+
+    /// For work of a keyed stage, after [`Engine::key`] and before [`Engine::finish`]: what its bundle did to timers. `state`
+    /// has the writes of [`Engine::key`].
+    pub fn timers(
+        &mut self,
+        _bundle: BundleId,
+        _changes: Vec<model::TimerChange>,
+        _state: &mut dyn KeyedState,
+    ) -> Result<(), Error> {
+        unimplemented!()
+    }
+
+    /// A stage of a script has come so far; MAX: nothing follows. Never goes backwards. It stands at MIN before the first
+    /// call, also after a recovery.
+    pub fn script_watermark(&mut self, _stage: StageId, _watermark: Timestamp) {
+        unimplemented!()
     }
 
     /// The bundle is done but not durable: which rows it consumed, given the ranges of its input, counted over all its
@@ -353,7 +391,7 @@ impl Stage {
             Head::Grouping(strategy) => {
                 Some(Grouping::new(id, strategy.as_ref().clone(), shape.input_coder.clone(), shape.window_coder))
             }
-            Head::Plain | Head::Restrictions { .. } => None,
+            Head::Plain | Head::Restrictions { .. } | Head::Keyed(_) | Head::Script => None,
         };
         Stage { id, shape, pending: Pending::default(), grouping, gathers: false, dropped_rows: 0 }
     }

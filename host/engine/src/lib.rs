@@ -27,7 +27,7 @@ pub mod stuck;
 pub mod topology;
 mod watermark;
 
-pub use engine::Engine;
+pub use engine::{Engine, Readied};
 pub use grouping::Error;
 pub use inflight::Work;
 pub use pending::{Entry, EntryRows, Position};

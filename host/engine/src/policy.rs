@@ -61,7 +61,7 @@ impl Options {
     pub(crate) fn input_limits(&self, head: &Head) -> InputLimits {
         let rows_max = match head {
             Head::Restrictions { .. } => self.restrictions_max,
-            Head::Plain | Head::Grouping(_) => self.rows_max,
+            Head::Plain | Head::Grouping(_) | Head::Keyed(_) | Head::Script => self.rows_max,
         };
         let (entries_max, rows_max) = match self.policy {
             BundlePolicy::Greedy => (usize::MAX, rows_max),

@@ -1,7 +1,7 @@
 //! What the engine knows of a plan: the shape of stages, not what they do.
 
 use model::windowing::WindowingStrategy;
-use model::{Coder, Duration, ShardId, StageId, WindowCoder};
+use model::{Coder, Duration, Keyed, ShardId, StageId, WindowCoder};
 
 /// All stages of a job, seen from one shard.
 #[derive(Clone, Debug)]
@@ -43,6 +43,10 @@ pub enum Head {
         /// Whether they may produce without end.
         unbounded: bool,
     },
+    /// By key, with user state, timers or sorted input.
+    Keyed(Box<Keyed>),
+    /// Entries and watermarks come from a script of the executor: see [`crate::Engine::script_watermark`].
+    Script,
 }
 
 /// A producer of a stage's main input.

@@ -27,7 +27,7 @@ pub fn gathering(plan: &Plan) -> Vec<StageId> {
 
 fn shape(stage: &Stage) -> StageShape {
     let upstream = |input: &Input| match input {
-        Input::Impulse => None,
+        Input::Impulse | Input::Script { .. } => None,
         Input::Stage { stage, local } => Some(Upstream { stage: *stage, local: *local }),
     };
     StageShape {
@@ -36,6 +36,8 @@ fn shape(stage: &Stage) -> StageShape {
             Head::Plain => engine::Head::Plain,
             Head::Grouping(strategy) => engine::Head::Grouping(strategy.clone()),
             Head::Restrictions { unbounded } => engine::Head::Restrictions { unbounded: *unbounded },
+            Head::Keyed(keyed) => engine::Head::Keyed(keyed.clone()),
+            Head::Script => engine::Head::Script,
         },
         inputs: stage.inputs.iter().filter_map(upstream).collect(),
         gates: stage.side_inputs.iter().map(gate).collect(),

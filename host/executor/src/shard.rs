@@ -316,8 +316,8 @@ impl Shard {
     /// Rows of input that a worker may leave: what a grouping stage has absorbed cannot be left.
     fn splittable_rows(&self, running: &Running) -> usize {
         match self.shared.spec.plan.stages[running.stage.0 as usize].head {
-            Head::Grouping(_) => 0,
-            Head::Plain | Head::Restrictions { .. } => running.rows,
+            Head::Grouping(_) | Head::Keyed(_) => 0,
+            Head::Plain | Head::Script | Head::Restrictions { .. } => running.rows,
         }
     }
 

@@ -32,6 +32,7 @@ impl Plan {
         for (index, input) in stage.inputs.iter().enumerate() {
             match input {
                 Input::Impulse => writeln!(out, "  input {index}: impulse")?,
+                Input::Script { script, output } => writeln!(out, "  input {index}: output {output} of script {script}")?,
                 Input::Stage { stage, local } => {
                     writeln!(out, "  input {index}: stage {}{}", stage.0, if *local { ", local" } else { "" })?;
                 }
@@ -102,6 +103,8 @@ fn reader(reader: &Reader) -> String {
 fn head(head: &Head) -> String {
     match head {
         Head::Plain => "plain".to_owned(),
+        Head::Keyed(_) => "keyed".to_owned(),
+        Head::Script => "script".to_owned(),
         Head::Grouping(windowing) => format!("grouping in {}", strategy(windowing)),
         Head::Restrictions { unbounded: false } => "restrictions".to_owned(),
         Head::Restrictions { unbounded: true } => "unbounded restrictions".to_owned(),

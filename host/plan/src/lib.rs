@@ -55,7 +55,9 @@ pub fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<Plan, Pr
     lowering.graph.sort(&mut lowering.problems);
     let drafts = lowering.fuse(&flow);
     match lowering.cut(&flow, drafts) {
-        Ok(stages) => Ok(Plan { stages, environments: lowering.environments.into_list(), origins: lowering.origins }),
+        Ok(stages) => {
+            Ok(Plan { stages, environments: lowering.environments.into_list(), scripts: Vec::new(), origins: lowering.origins })
+        }
         Err(fault) => {
             lowering.problems.of_pipeline(format!("planning failed: {fault}"), "this is a bug, please report the pipeline");
             Err(lowering.problems)

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use model::windowing::WindowingStrategy;
-use model::{Coder, EnvironmentId, StageId, TransformId, WindowCoder};
+use model::{Batch, Coder, Duration, EnvironmentId, Keyed, StageId, Timestamp, TransformId, WindowCoder};
 
 /// A pipeline cut into fused stages, in topological order (side inputs count as edges).
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub struct Plan {
     pub stages: Vec<Stage>,
     /// Environments in use; an [`EnvironmentId`] is an index into this.
     pub environments: Vec<Environment>,
+    /// TestStreams.
+    pub scripts: Vec<Script>,
     /// How ids that planning made up map to ids of the submitted pipeline, for metrics and messages.
     pub origins: Origins,
 }
@@ -51,6 +53,10 @@ pub enum Head {
         /// Whether the DoFn may produce without end.
         unbounded: bool,
     },
+    /// By key, with user state, timers or sorted input; the body's first transform is the one that asks for it.
+    Keyed(Box<Keyed>),
+    /// One output of a TestStream, which has no body.
+    Script,
 }
 
 /// One source of a stage's main input.
@@ -58,6 +64,13 @@ pub enum Head {
 pub enum Input {
     /// One empty element at the beginning of time, once per job.
     Impulse,
+    /// An output of a TestStream; the only input of its stage.
+    Script {
+        /// Index into [`Plan::scripts`].
+        script: u32,
+        /// Index into [`Script::outputs`].
+        output: u32,
+    },
     /// A sink of another stage.
     Stage {
         /// The producing stage.
@@ -222,4 +235,36 @@ pub struct Origins {
     pub names: std::collections::BTreeMap<String, String>,
     /// Made-up collection ids, which are not reported.
     pub collections: std::collections::BTreeSet<String>,
+}
+
+/// A TestStream: what happens, in order, each step when nothing else can happen any more.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// The user's name of the transform.
+    pub name: String,
+    /// Its outputs' tags, each a stage of its own.
+    pub outputs: Vec<String>,
+    /// What happens. After the last event all outputs are complete.
+    pub events: Vec<ScriptEvent>,
+}
+
+/// A step of a [`Script`]. Outputs are indices into [`Script::outputs`].
+#[derive(Clone, Debug)]
+pub enum ScriptEvent {
+    /// Elements arrive, as one bundle, in the wire coder of the output's stage.
+    Elements {
+        /// Where.
+        output: u32,
+        /// What.
+        batch: Batch,
+    },
+    /// The watermark of an output moves.
+    Watermark {
+        /// Of which.
+        output: u32,
+        /// Whereto.
+        watermark: Timestamp,
+    },
+    /// Processing time passes.
+    ProcessingTime(Duration),
 }

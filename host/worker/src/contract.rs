@@ -14,9 +14,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use model::metrics::{MetricName, MetricValue};
 use model::{Batch, BundleId, ShardId, Timestamp, TransformId};
+pub use model::{FiredTimer, TimerChange};
 
 use crate::{Output, Outputs, StageSpec, StateAccess};
 
@@ -40,40 +40,6 @@ pub struct Bundle {
 
 /// Called exactly once per bundle, from any thread.
 pub type Completion = Box<dyn FnOnce(BundleId, Result<Outcome, Error>) + Send>;
-
-/// A timer that is due.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FiredTimer {
-    /// Index into [`StageSpec::timer_families`].
-    pub family: usize,
-    /// Dynamic tag.
-    pub tag: Bytes,
-    /// Encoded key.
-    pub key: Bytes,
-    /// Encoded window.
-    pub window: Bytes,
-    /// When it was to fire.
-    pub fire: Timestamp,
-    /// What it held.
-    pub hold: Timestamp,
-    /// Encoded pane.
-    pub pane: Bytes,
-}
-
-/// A timer that a bundle set or cleared. The last change of one (family, tag, key, window) counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TimerChange {
-    /// Index into [`StageSpec::timer_families`].
-    pub family: usize,
-    /// Dynamic tag.
-    pub tag: Bytes,
-    /// Encoded key.
-    pub key: Bytes,
-    /// Encoded window.
-    pub window: Bytes,
-    /// When to fire, what to hold (MAX: nothing) and the encoded pane; none clears the timer.
-    pub set: Option<(Timestamp, Timestamp, Bytes)>,
-}
 
 /// Work that a splittable DoFn left undone: one row for the same stage.
 #[derive(Clone, Debug)]

@@ -123,7 +123,7 @@ impl Plans {
     }
 
     pub(crate) fn build(self) -> Plan {
-        Plan { stages: self.stages, environments: Vec::new(), origins: Origins::default() }
+        Plan { stages: self.stages, environments: Vec::new(), scripts: Vec::new(), origins: Origins::default() }
     }
 
     fn add(&mut self, name: &str, head: Head, input_coder: Coder, input_windows: WindowCoder) -> StageId {

@@ -226,7 +226,7 @@ fn count_arrivals(plan: &Plan, counts: &BTreeMap<String, u64>, arrives: &BTreeMa
         let mut given = 0u64;
         for (index, input) in stage.inputs.iter().enumerate() {
             given = given.wrapping_add(match input {
-                Input::Impulse => 1,
+                Input::Impulse | Input::Script { .. } => 1,
                 Input::Stage { stage: from, .. } => {
                     let is_mine = |reader: &plan::Reader| {
                         matches!(reader, plan::Reader::Main { stage: to, input, .. } if *to == stage.id && *input == index as u32)
