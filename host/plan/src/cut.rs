@@ -215,6 +215,7 @@ impl Lowering<'_> {
             source_coder: self.host(flow.wire[draft.source.0]),
             source_windows: self.windows(draft.source),
             timer_families: self.timer_families(draft, flow),
+            states: self.user_states(draft),
             transforms,
         }
     }

@@ -107,11 +107,7 @@ impl Lowering<'_> {
         flow: &Flow,
         coder_ids: &mut BTreeSet<String>,
     ) -> bool {
-        let environments = self.graph.collection(main).mains.iter().chain(&self.graph.collection(main).producer);
-        let environments: BTreeSet<_> =
-            environments.filter_map(|&at| self.graph.node(at).sdk().and_then(|sdk| sdk.environment)).collect();
-        let known =
-            Known::common(environments.iter().map(|&environment| self.environments.get(environment).capabilities.as_slice()));
+        let known = self.known_around(main);
         for spec in par_do.state_specs.values_mut() {
             for id in coder_ids_of(spec) {
                 self.rewrite_coder(id, &known);

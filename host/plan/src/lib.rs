@@ -24,6 +24,7 @@ pub mod plan;
 mod problems;
 mod requirements;
 mod schema;
+mod user_states;
 mod windowing;
 mod wire;
 

@@ -131,6 +131,8 @@ pub struct Body {
     pub source_windows: WindowCoder,
     /// Timer families.
     pub timer_families: Vec<TimerFamily>,
+    /// User states; all of one transform.
+    pub states: Vec<UserState>,
 }
 
 /// One fused transform.
@@ -167,6 +169,34 @@ pub struct TimerFamily {
     pub key_coder: Coder,
     /// Wire coder of windows.
     pub window_coder: WindowCoder,
+}
+
+/// A user state of a transform in the body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UserState {
+    /// The transform.
+    pub transform: TransformId,
+    /// The state's id there.
+    pub state: String,
+    /// How it is read and written.
+    pub kind: StateKind,
+}
+
+/// How an SDK reads and writes a state. Coders are wire coders; none: only the SDK can delimit its elements.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StateKind {
+    /// A list that is appended to, read and cleared as a whole; also single values and accumulators.
+    Bag {
+        /// Of its elements.
+        element: Option<Coder>,
+    },
+    /// Such a list per key of a map.
+    Multimap {
+        /// Of the values.
+        value: Option<Coder>,
+    },
+    /// Entries of a sort key and a length-prefixed value.
+    OrderedList,
 }
 
 /// A collection that leaves a stage.

@@ -69,6 +69,7 @@ impl Plans {
             source_coder: coder,
             source_windows: windows,
             timer_families: Vec::new(),
+            states: Vec::new(),
         });
         body.transforms.push(Transform {
             id: name.into(),
