@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use model::windowing::{Merging, WindowFn};
-use model::{Coder, StageId, TransformId, WindowCoder};
+use model::{Coder, Keyed, StageId, TimeDomain, TransformId, WindowCoder};
 use prost::Message;
-use proto::pipeline::time_domain;
+use proto::pipeline::{TimerFamilySpec, time_domain};
 
 use crate::coders::CoderRef;
 use crate::flow::{Feed, Flow};
@@ -36,6 +36,9 @@ impl Lowering<'_> {
         let mut leaving = self.leaving(&feeds, flow, &drafts);
         let mut inputs: Vec<Vec<Input>> = vec![Vec::new(); order.len()];
         for &to in &order {
+            if let DraftHead::Script { script, output } = drafts.list[to].head {
+                inputs[to].push(Input::Script { script, output });
+            }
             for feed in &feeds[to] {
                 let index = inputs[to].len() as u32;
                 let Some(from) = self.main_producer(feed.origin, &drafts) else {
@@ -45,7 +48,7 @@ impl Lowering<'_> {
                 let routing = match drafts.list[to].head {
                     DraftHead::Grouping(_) | DraftHead::Keyed => Routing::ByKey,
                     DraftHead::Restrictions => Routing::RoundRobin,
-                    DraftHead::Plain => feed.routing,
+                    DraftHead::Plain | DraftHead::Script { .. } => feed.routing,
                 };
                 inputs[to].push(Input::Stage { stage: stage_id(number[from]), local: routing == Routing::Local });
                 let reader = Reader::Main { stage: stage_id(number[to]), input: index, routing };
@@ -66,6 +69,9 @@ impl Lowering<'_> {
 
     /// What arrives at a draft.
     fn arriving(&self, draft: &Draft, flow: &Flow) -> Vec<Feed> {
+        if let DraftHead::Script { .. } = draft.head {
+            return Vec::new();
+        }
         match flow.gathered.get(&draft.input) {
             Some(gathered) if !draft.has_body() && draft.head == DraftHead::Plain => gathered.clone(),
             _ => flow.feeds(draft.input),
@@ -187,19 +193,23 @@ impl Lowering<'_> {
             readers: readers.clone(),
         };
         let sinks: Vec<Sink> = leaving.collections.iter().zip(&leaving.readers).enumerate().map(sink).collect();
+        let body = draft.has_body().then(|| self.body(id, draft, flow, &leaving.collections, &sinks));
+        let families = body.as_ref().map_or(&[][..], |body| &body.timer_families);
         Stage {
             id,
             name: self.stage_name(draft),
             head: match draft.head {
-                DraftHead::Plain | DraftHead::Keyed => Head::Plain,
+                DraftHead::Plain => Head::Plain,
+                DraftHead::Keyed => Head::Keyed(Box::new(self.keyed(draft, families))),
                 DraftHead::Grouping(_) => Head::Grouping(Box::new(self.windowing(draft.input).clone())),
                 DraftHead::Restrictions => Head::Restrictions { unbounded: self.graph.collection(draft.input).unbounded },
+                DraftHead::Script { .. } => Head::Script,
             },
             inputs,
             input_coder: self.host(flow.wire[draft.input.0]),
             input_windows: self.windows(draft.input),
             side_inputs,
-            body: draft.has_body().then(|| self.body(id, draft, flow, &leaving.collections, &sinks)),
+            body,
             sinks,
         }
     }
@@ -236,23 +246,36 @@ impl Lowering<'_> {
         }
     }
 
+    /// The families of the first transform: any other one with timers starts a stage of its own.
     fn timer_families(&self, draft: &Draft, flow: &Flow) -> Vec<TimerFamily> {
-        let mut families = Vec::new();
-        for &at in &draft.nodes {
-            let node = self.graph.node(at);
-            let Some(par_do) = node.sdk().and_then(|sdk| sdk.par_do.as_ref()) else { continue };
-            let Some((key, _)) = self.coders.kv(flow.wire[node.main().0]) else { continue };
-            for (family, spec) in &par_do.timer_family_specs {
-                families.push(TimerFamily {
-                    transform: TransformId::from(&node.id),
-                    family: family.clone(),
-                    event_time: spec.time_domain == time_domain::Enum::EventTime as i32,
-                    key_coder: self.host(key),
-                    window_coder: self.windows(node.main()),
-                });
-            }
+        let node = self.graph.node(*draft.nodes.first().expect("a body has transforms"));
+        let par_do = node.sdk().and_then(|sdk| sdk.par_do.as_ref());
+        let specs = par_do.iter().flat_map(|par_do| &par_do.timer_family_specs);
+        let key = self.coders.kv(flow.wire[node.main().0]).map(|(key, _)| key);
+        let family = |(family, spec): (&String, &TimerFamilySpec)| {
+            Some(TimerFamily {
+                transform: TransformId::from(&node.id),
+                family: family.clone(),
+                event_time: spec.time_domain == time_domain::Enum::EventTime as i32,
+                key_coder: self.host(key?),
+                window_coder: self.windows(node.main()),
+            })
+        };
+        specs.filter_map(family).collect()
+    }
+
+    /// What governs a stage that is fed by key: what its first transform asks for.
+    fn keyed(&self, draft: &Draft, families: &[TimerFamily]) -> Keyed {
+        let domain = |family: &TimerFamily| if family.event_time { TimeDomain::Event } else { TimeDomain::Processing };
+        let par_do = self.graph.node(draft.nodes[0]).sdk().and_then(|sdk| sdk.par_do.as_ref());
+        let par_do = par_do.expect("what is keyed is a ParDo");
+        let expiration = &par_do.on_window_expiration_timer_family_spec;
+        Keyed {
+            windowing: self.windowing(draft.input).clone(),
+            timer_families: families.iter().map(domain).collect(),
+            expiration_family: families.iter().position(|family| family.family == *expiration),
+            time_sorted: par_do.requires_time_sorted_input,
         }
-        families
     }
 
     fn windowing(&self, collection: CollectionRef) -> &model::windowing::WindowingStrategy {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use model::windowing::{Accumulation, Merging, Trigger, WindowFn, WindowingStrategy};
-use model::{Duration, WindowCoder};
+use model::{Duration, Keyed, WindowCoder};
 
 use crate::plan::*;
 
@@ -19,6 +19,10 @@ impl Plan {
         for (index, environment) in self.environments.iter().enumerate() {
             writeln!(out, "environment {index}: {} \"{}\"", environment.urn, environment.id)?;
         }
+        for (index, script) in self.scripts.iter().enumerate() {
+            writeln!(out)?;
+            write_script(index, script, out)?;
+        }
         for stage in &self.stages {
             writeln!(out)?;
             self.write_stage(stage, out)?;
@@ -28,7 +32,7 @@ impl Plan {
 
     fn write_stage(&self, stage: &Stage, out: &mut String) -> fmt::Result {
         writeln!(out, "stage {} \"{}\"", stage.id.0, stage.name)?;
-        writeln!(out, "  {}: {}, {}", head(&stage.head), stage.input_coder, windows(stage.input_windows))?;
+        writeln!(out, "  {}: {}, {}", head(stage), stage.input_coder, windows(stage.input_windows))?;
         for (index, input) in stage.inputs.iter().enumerate() {
             match input {
                 Input::Impulse => writeln!(out, "  input {index}: impulse")?,
@@ -100,10 +104,48 @@ fn reader(reader: &Reader) -> String {
     }
 }
 
-fn head(head: &Head) -> String {
-    match head {
+fn write_script(index: usize, script: &Script, out: &mut String) -> fmt::Result {
+    writeln!(out, "script {index} \"{}\"", script.name)?;
+    for (index, tag) in script.outputs.iter().enumerate() {
+        writeln!(out, "  output {index}: \"{tag}\"")?;
+    }
+    for event in &script.events {
+        match event {
+            ScriptEvent::Elements { output, batch } => {
+                let rows: Vec<String> = batch.iter().map(|row| format!("{} at {}", hex(row.value), row.timestamp)).collect();
+                writeln!(out, "  elements to {output}: {}", rows.join(", "))?;
+            }
+            ScriptEvent::Watermark { output, watermark } => writeln!(out, "  watermark of {output}: {watermark}")?,
+            ScriptEvent::ProcessingTime(span) => writeln!(out, "  processing time passes: {} ms", span.0)?,
+        }
+    }
+    Ok(())
+}
+
+/// The first bytes of an element.
+fn hex(bytes: &[u8]) -> String {
+    const BYTES_MAX: usize = 16;
+    let shown: String = bytes.iter().take(BYTES_MAX).map(|byte| format!("{byte:02x}")).collect();
+    if bytes.len() > BYTES_MAX { format!("{shown}…") } else { shown }
+}
+
+/// What is not written at the stage's timer families.
+fn keyed(stage: &Stage, keyed: &Keyed) -> String {
+    let mut text = format!("keyed in {}", strategy(&keyed.windowing));
+    if keyed.time_sorted {
+        text.push_str(", sorted by time");
+    }
+    let families = stage.body.as_ref().map_or(&[][..], |body| &body.timer_families);
+    if let Some(family) = keyed.expiration_family.and_then(|index| families.get(index)) {
+        let _ = write!(text, ", timer \"{}\" at expiration", family.family);
+    }
+    text
+}
+
+fn head(stage: &Stage) -> String {
+    match &stage.head {
         Head::Plain => "plain".to_owned(),
-        Head::Keyed(_) => "keyed".to_owned(),
+        Head::Keyed(governs) => keyed(stage, governs),
         Head::Script => "script".to_owned(),
         Head::Grouping(windowing) => format!("grouping in {}", strategy(windowing)),
         Head::Restrictions { unbounded: false } => "restrictions".to_owned(),

@@ -1,6 +1,8 @@
 //! What has to be known of each transform once the graph is in order: where it runs, what its inputs must look like, and what
 //! of it this build cannot do.
 
+use std::collections::BTreeSet;
+
 use model::windowing::{Merging, WindowFn, WindowingStrategy};
 use model::{EnvironmentId, WindowCoder, urn};
 use proto::pipeline::{FunctionSpec, PTransform};
@@ -23,6 +25,7 @@ impl Lowering<'_> {
             nearest[at.0] = upstream;
             match self.graph.node(at).kind {
                 Kind::Impulse => self.check_impulse(at),
+                Kind::Script(_) => self.check_script(at),
                 Kind::GroupByKey => self.check_grouping(at),
                 Kind::Redistribute { by_key } => {
                     if by_key && !self.has_keys(self.graph.node(at).main()) {
@@ -62,6 +65,14 @@ impl Lowering<'_> {
                 "an impulse is an empty byte string in the global window, and its output is declared otherwise",
                 MALFORMED,
             );
+        }
+    }
+
+    fn check_script(&mut self, at: NodeRef) {
+        for (_, output) in self.graph.node(at).outputs.clone() {
+            if self.strategy(output).window_coder != WindowCoder::Global {
+                self.note(at, "a TestStream emits in the global window, and its output is declared otherwise", MALFORMED);
+            }
         }
     }
 
@@ -127,10 +138,10 @@ impl Lowering<'_> {
     }
 
     fn settle_sdk(&mut self, at: NodeRef, upstream: Option<EnvironmentId>) -> Option<EnvironmentId> {
-        let only = self.environments.only();
+        let otherwise = upstream.or_else(|| self.environments.only()).or_else(|| self.reading(at));
         let Kind::Sdk(sdk) = &mut self.graph.nodes[at.0].kind else { return upstream };
         // Old SDKs name no environment for some transforms (`beam-model` trap 35).
-        sdk.environment = sdk.environment.or(upstream).or(only);
+        sdk.environment = sdk.environment.or(otherwise);
         let (environment, keyed) = (sdk.environment, sdk.is_keyed());
         if environment.is_none() {
             self.note(at, "it names no environment to run in", MALFORMED);
@@ -150,6 +161,24 @@ impl Lowering<'_> {
             self.check_side_input(at, &side);
         }
         environment
+    }
+
+    /// The environment of the first transform downstream that names one with an SDK.
+    fn reading(&self, at: NodeRef) -> Option<EnvironmentId> {
+        let mut reached = BTreeSet::from([at]);
+        for &next in self.graph.order.iter().skip_while(|&&next| next != at).skip(1) {
+            let node = self.graph.node(next);
+            let reads =
+                |main: &CollectionRef| self.graph.collection(*main).producer.is_some_and(|producer| reached.contains(&producer));
+            if !node.mains.iter().any(reads) {
+                continue;
+            }
+            match node.sdk().and_then(|sdk| sdk.environment) {
+                Some(environment) if !self.environments.is_wasm(environment) => return Some(environment),
+                _ => drop(reached.insert(next)),
+            }
+        }
+        None
     }
 
     fn check_side_input(&mut self, at: NodeRef, side: &Side) {

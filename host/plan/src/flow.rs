@@ -126,7 +126,7 @@ impl Lowering<'_> {
                     let feeds = flow.feeds(node.main()).into_iter().map(|feed| Feed { routing, ..feed }).collect();
                     flow.feeds.insert(output, feeds);
                 }
-                Kind::Impulse | Kind::GroupByKey | Kind::Sdk(_) => {}
+                Kind::Impulse | Kind::Script(_) | Kind::GroupByKey | Kind::Sdk(_) => {}
             }
         }
     }

@@ -33,13 +33,19 @@ pub(crate) enum DraftHead {
     Keyed,
     Grouping(NodeRef),
     Restrictions,
+    Script {
+        /// Index into the plan's scripts.
+        script: u32,
+        /// Index into the script's outputs.
+        output: u32,
+    },
 }
 
 #[derive(Default)]
 pub(crate) struct Drafts {
     pub(crate) list: Vec<Draft>,
     of_node: BTreeMap<NodeRef, usize>,
-    /// Stages without a body that make the collection available: groupings, and gathered inputs.
+    /// Stages without a body that make the collection available: groupings, scripts, and gathered inputs.
     makes: BTreeMap<CollectionRef, usize>,
 }
 
@@ -87,6 +93,13 @@ impl Lowering<'_> {
                     if flow.gathered.contains_key(&output) {
                         let stage = drafts.add(DraftHead::Plain, output, output, None);
                         drafts.makes.insert(output, stage);
+                    }
+                }
+                Kind::Script(script) => {
+                    for (index, (_, output)) in node.outputs.iter().enumerate() {
+                        let head = DraftHead::Script { script: *script as u32, output: index as u32 };
+                        let stage = drafts.add(head, *output, *output, None);
+                        drafts.makes.insert(*output, stage);
                     }
                 }
                 Kind::Impulse | Kind::Redistribute { .. } => {}

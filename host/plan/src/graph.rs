@@ -52,7 +52,7 @@ pub(crate) struct Node {
     /// The same, or what part of it this is.
     pub(crate) label: String,
     pub(crate) kind: Kind,
-    /// Exactly one, except for Impulse (none) and Flatten (any number, with repetitions).
+    /// Exactly one, except for Impulse and TestStream (none) and Flatten (any number, with repetitions).
     pub(crate) mains: Vec<CollectionRef>,
     pub(crate) sides: Vec<Side>,
     /// Tag and collection.
@@ -69,6 +69,8 @@ pub(crate) struct Side {
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Impulse,
+    /// A TestStream: an index into the lowering's scripts. Its outputs are as those of the script.
+    Script(usize),
     GroupByKey,
     Flatten,
     /// Reshuffle and Redistribute.
@@ -124,7 +126,7 @@ impl Node {
         }
     }
 
-    /// The only main input of a node that is neither Impulse nor Flatten.
+    /// The only main input of a node that is neither Impulse, TestStream nor Flatten.
     pub(crate) fn main(&self) -> CollectionRef {
         self.mains[0]
     }

@@ -55,10 +55,10 @@ pub fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<Plan, Pr
     };
     lowering.graph.sort(&mut lowering.problems);
     let drafts = lowering.fuse(&flow);
+    let scripts = lowering.scripts(&flow);
+    lowering.problems.check()?;
     match lowering.cut(&flow, drafts) {
-        Ok(stages) => {
-            Ok(Plan { stages, environments: lowering.environments.into_list(), scripts: Vec::new(), origins: lowering.origins })
-        }
+        Ok(stages) => Ok(Plan { stages, environments: lowering.environments.into_list(), scripts, origins: lowering.origins }),
         Err(fault) => {
             lowering.problems.of_pipeline(format!("planning failed: {fault}"), "this is a bug, please report the pipeline");
             Err(lowering.problems)

@@ -43,8 +43,7 @@ pub struct Stage {
 /// How a stage's input becomes ready for its body.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Head {
-    /// As it comes. Side inputs, if the stage has any, gate it per window. Stages with user state or sorted input have this
-    /// head too as yet; they are fed by key, and are refused unless [`crate::Capabilities`] has a switch on.
+    /// As it comes. Side inputs, if the stage has any, gate it per window.
     Plain,
     /// Grouped by key and window; the body sees `KV<K, Iterable<V>>` panes.
     Grouping(Box<WindowingStrategy>),

@@ -334,7 +334,7 @@ pub mod test_stream_payload {
             ElementEvent(AddElements),
         }
     }
-    /// An encoded element in the nested context, with its timestamp in milliseconds.
+    /// An element in the outer context of its coder (Go: in the nested one), with its timestamp in milliseconds.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct TimestampedElement {
         #[prost(bytes = "bytes", tag = "1")]

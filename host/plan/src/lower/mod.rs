@@ -4,6 +4,7 @@
 mod combine;
 mod par_do;
 mod read;
+pub(crate) mod test_stream;
 
 use std::collections::BTreeSet;
 
@@ -53,6 +54,7 @@ pub(crate) struct Lowering<'a> {
     pub(crate) strategies: Strategies<'a>,
     pub(crate) environments: Environments<'a>,
     pub(crate) graph: Graph,
+    pub(crate) scripts: Vec<test_stream::Script>,
     pub(crate) origins: Origins,
     pub(crate) problems: Problems,
 }
@@ -66,6 +68,7 @@ impl<'a> Lowering<'a> {
             strategies: Strategies::new(&components.windowing_strategies),
             environments: Environments::new(&components.environments, capabilities),
             graph: Graph::default(),
+            scripts: Vec::new(),
             origins: Origins::default(),
             problems: Problems::default(),
         }
@@ -118,9 +121,7 @@ impl<'a> Lowering<'a> {
             urn::PAR_DO | urn::SDF_PAIR | urn::SDF_SPLIT | urn::SDF_PROCESS | urn::SDF_TRUNCATE => self.par_do(id, transform),
             urn::COMBINE_PER_KEY => self.combine_per_key(id, transform),
             urn::READ if is_leaf => self.read(id, transform),
-            urn::TEST_STREAM => {
-                Err(self.refuse(transform, "TestStream is not supported yet", "run this test with another runner"))
-            }
+            urn::TEST_STREAM => self.test_stream(id, transform),
             CREATE_VIEW if is_leaf => Ok(Next::Done),
             EXECUTABLE_STAGE | urn::RUNNER_SOURCE | urn::RUNNER_SINK => {
                 let what = format!("the client has already cut this pipeline into stages ({urn})");

@@ -9,6 +9,7 @@ use proto::fnapi::{ProcessBundleDescriptor, RemoteGrpcPort};
 use proto::pipeline::{Coder as CoderMessage, CombinePayload, ParDoPayload};
 
 pub(crate) fn check(plan: &Plan) {
+    check_scripts(plan);
     let mut placed = BTreeSet::new();
     for (index, stage) in plan.stages.iter().enumerate() {
         assert_eq!(stage.id.0 as usize, index);
@@ -21,6 +22,7 @@ pub(crate) fn check(plan: &Plan) {
             Some(body) => {
                 assert!((body.environment.0 as usize) < plan.environments.len());
                 check_body(stage, body);
+                check_keyed(stage, body);
                 for transform in &body.transforms {
                     assert!(placed.insert(transform.id.clone()), "{} is in two stages", transform.id);
                 }
@@ -32,6 +34,44 @@ pub(crate) fn check(plan: &Plan) {
 
 fn sink_of(plan: &Plan, stage: StageId) -> &[Sink] {
     &plan.stages[stage.0 as usize].sinks
+}
+
+/// The transform that asks for keys is the first, and the only one that reads what arrives.
+fn check_keyed(stage: &Stage, body: &Body) {
+    let Head::Keyed(keyed) = &stage.head else {
+        return assert!(body.timer_families.is_empty(), "stage {} has timers and is not keyed", stage.id.0);
+    };
+    let readers = body.transforms.iter().filter(|transform| transform.input == body.source_collection);
+    assert_eq!(readers.map(|reader| &reader.id).collect::<Vec<_>>(), [&body.transforms[0].id]);
+    assert_ne!(keyed.windowing.merging, model::windowing::Merging::NeedsMerge);
+    assert_eq!(keyed.timer_families.len(), body.timer_families.len());
+    assert!(keyed.expiration_family.is_none_or(|family| family < keyed.timer_families.len()));
+    let Coder::Kv(key, _) = &stage.input_coder else { panic!("stage {} is keyed and has no keys", stage.id.0) };
+    for (family, domain) in body.timer_families.iter().zip(&keyed.timer_families) {
+        assert_eq!(family.transform, body.transforms[0].id);
+        assert_eq!(family.key_coder, **key);
+        assert_eq!(family.window_coder, stage.input_windows);
+        assert_eq!(family.event_time, *domain == model::TimeDomain::Event);
+    }
+}
+
+/// Scripts and their stages belong to each other.
+fn check_scripts(plan: &Plan) {
+    let mut fed = BTreeSet::new();
+    for stage in plan.stages.iter().filter(|stage| stage.head == Head::Script) {
+        let [Input::Script { script, output }] = stage.inputs[..] else { panic!("stage {} has no script", stage.id.0) };
+        assert!(stage.body.is_none() && fed.insert((script, output)));
+        assert_eq!(stage.input_coder, stage.sinks[0].coder);
+        for event in &plan.scripts[script as usize].events {
+            let plan::ScriptEvent::Elements { output: to, batch } = event else { continue };
+            for row in batch.iter().filter(|_| *to == output) {
+                let mut reader = model::Reader::new(row.value);
+                stage.input_coder.skip(&mut reader).unwrap();
+                assert_eq!(reader.position(), row.value.len());
+            }
+        }
+    }
+    assert_eq!(fed.len(), plan.scripts.iter().map(|script| script.outputs.len()).sum::<usize>());
 }
 
 /// Every input has exactly one reader entry at its producer, which comes before.
@@ -66,6 +106,8 @@ fn check_readers(plan: &Plan, from: &Stage, sink: &Sink) {
         match to.head {
             Head::Grouping(_) => assert_eq!(*routing, Routing::ByKey),
             Head::Restrictions { .. } => assert_eq!(*routing, Routing::RoundRobin),
+            Head::Keyed(_) => assert_eq!(*routing, Routing::ByKey),
+            Head::Script => panic!("stage {} is fed by its script only", stage.0),
             Head::Plain => {}
         }
     }

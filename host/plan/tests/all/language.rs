@@ -4,6 +4,7 @@
 //! environment go external kv varint      an environment and the coders that it declares ("all": everything)
 //! environment w wasm all
 //! environment any anyof docker external  alternatives
+//! capability go beam:protocol:...        one more capability of an environment
 //! capabilities state -triggers docker    what the build can do, otherwise the default
 //! requires beam:requirement:...
 //! file NAME                              the pipeline of tests/pipelines/NAME.pb
@@ -21,9 +22,11 @@
 
 use plan::Capabilities;
 use prost::Message;
+use proto::pipeline::test_stream_payload::event::{AddElements, AdvanceProcessingTime, AdvanceWatermark, Event};
+use proto::pipeline::test_stream_payload::{self, TimestampedElement};
 use proto::pipeline::{
-    AnyOfEnvironmentPayload, BagStateSpec, CombinePayload, Environment, FunctionSpec, PTransform, ParDoPayload, Pipeline,
-    ReadPayload, SideInput, StateSpec, TimerFamilySpec, state_spec,
+    AnyOfEnvironmentPayload, ApiServiceDescriptor, BagStateSpec, CombinePayload, Environment, FunctionSpec, PTransform,
+    ParDoPayload, Pipeline, ReadPayload, SideInput, StateSpec, TestStreamPayload, TimerFamilySpec, state_spec,
 };
 
 use crate::build::*;
@@ -51,6 +54,9 @@ pub(crate) fn parse(text: &str, folder: &std::path::Path) -> Case {
                 from_file = Some(Pipeline::decode(&bytes[..]).unwrap());
             }
             ["requires", requirement] => builder.requirements.push(requirement.to_owned()),
+            ["capability", id, urn] => {
+                builder.components.environments.get_mut(id).unwrap().capabilities.push(urn.to_owned());
+            }
             ["capabilities", ref switches @ ..] => switches.iter().for_each(|switch| set(&mut capabilities, switch)),
             ["environment", id, kind, ref rest @ ..] => builder.environment(id, declared_environment(id, kind, rest)),
             ["collection", id, ref options @ ..] => {
@@ -189,12 +195,41 @@ fn transform(builder: &mut Builder, id: &str, definition: &str) {
         environment_id: match options.get("env") {
             Some("none") => String::new(),
             Some(environment) => environment.to_owned(),
-            None if ["impulse", "gbk", "flatten"].contains(&call.name.as_str()) => String::new(),
+            None if ["impulse", "gbk", "flatten", "teststream"].contains(&call.name.as_str()) => String::new(),
             None => "py".to_owned(),
         },
         ..Default::default()
     };
     place(builder, id, message, &options);
+}
+
+/// `script=[HEX@10,HEX@20:tag,watermark(5):tag,time(1000)]`; every item of elements is a bundle of its own. `elements=CODER` is
+/// what they were written with, `endpoint` takes them from a service.
+fn test_stream(builder: &mut Builder, options: &Options<'_>) -> TestStreamPayload {
+    let event = |(what, tag): (String, String)| {
+        let event = match what.split_once('@') {
+            Some((hex, time)) => {
+                let byte = |at: usize| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap();
+                let encoded_element: Vec<u8> = (0..hex.len() / 2).map(byte).collect();
+                let element = TimestampedElement { encoded_element: encoded_element.into(), timestamp: time.parse().unwrap() };
+                Event::ElementEvent(AddElements { elements: vec![element], tag })
+            }
+            None => {
+                let term = Term::parse(&what);
+                match (term.name.as_str(), term.parts[0].number()) {
+                    ("watermark", new_watermark) => Event::WatermarkEvent(AdvanceWatermark { new_watermark, tag }),
+                    ("time", advance_duration) => Event::ProcessingTimeEvent(AdvanceProcessingTime { advance_duration }),
+                    (other, _) => panic!("unknown in a script: {other}"),
+                }
+            }
+        };
+        test_stream_payload::Event { event: Some(event) }
+    };
+    TestStreamPayload {
+        coder_id: builder.coder(options.get("elements").unwrap_or("string")),
+        events: options.list("script").into_iter().map(event).collect(),
+        endpoint: options.get("endpoint").map(|url| ApiServiceDescriptor { url: url.to_owned(), ..Default::default() }),
+    }
 }
 
 fn default_coder(kind: &str, input: &str) -> String {
@@ -233,7 +268,8 @@ fn specify(builder: &mut Builder, kind: &str, options: &Options<'_>, sides: &[(S
     };
     let urn = |name: &str| format!("beam:transform:{name}:v1");
     match kind {
-        "impulse" | "flatten" | "teststream" => plain_spec(&urn(kind)),
+        "impulse" | "flatten" => plain_spec(&urn(kind)),
+        "teststream" => spec(&urn(kind), &test_stream(builder, options)),
         "gbk" => plain_spec(&urn("group_by_key")),
         "pardo" => spec(&urn("pardo"), &par_do()),
         "window" => plain_spec(&urn("window_into")),
