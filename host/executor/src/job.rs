@@ -17,6 +17,7 @@ use crate::progress::JobProgress;
 use crate::quiescence::Quiescence;
 use crate::shard::{Event, Shard, Step};
 use crate::side_inputs::SideInputs;
+use crate::user_state::StageStates;
 
 /// The wall clock, in milliseconds since the epoch.
 pub trait Clock: Send + Sync {
@@ -101,6 +102,7 @@ impl From<worker::Error> for Failure {
 pub struct Shared {
     pub(crate) spec: JobSpec,
     pub(crate) stages: Vec<Arc<StageSpec>>,
+    pub(crate) states: Vec<Arc<StageStates>>,
     pub(crate) side_inputs: Arc<SideInputs>,
     pub(crate) quiescence: Quiescence,
     /// Metrics of all shards.
@@ -119,6 +121,7 @@ impl Shared {
         let (senders, receivers) = (0..spec.shards).map(|_| channel()).unzip();
         let ids = spec.plan.stages.iter().map(|stage| stage.id);
         let shared = Shared {
+            states: ids.clone().map(|id| Arc::new(StageStates::of(&spec.plan, id))).collect(),
             stages: ids.map(|id| crate::assembly::stage_spec(&spec.plan, id)).collect(),
             side_inputs: Arc::new(SideInputs::new(&spec.plan, spec.ledger.clone())),
             quiescence: Quiescence::new(spec.shards),
@@ -182,19 +185,13 @@ pub struct Job {
 }
 
 impl Job {
-    /// Starts the shards.
+    /// Starts the shards, from the thread that waits for their end: so none is left behind when another cannot be started.
     pub fn start(spec: JobSpec, observer: Arc<dyn Observer>) -> std::io::Result<Job> {
-        let name = spec.name.clone();
         let (shared, receivers) = Shared::new(spec);
-        let mut threads = Vec::new();
-        for (number, events) in receivers.into_iter().enumerate() {
-            let (shared, shard) = (shared.clone(), ShardId(number as u32));
-            let thread = thread::Builder::new().name(format!("{name}/{number}"));
-            threads.push(thread.spawn(move || run_guarded(&shared, shard, events))?);
-        }
         let watched = shared.clone();
-        thread::Builder::new().name(format!("{name}/end")).spawn(move || {
-            for thread in threads {
+        let name = format!("{}/end", shared.spec.name);
+        thread::Builder::new().name(name).spawn(move || {
+            for thread in start_shards(&watched, receivers) {
                 if thread.join().is_err() {
                     watched.stop(Failure::internal("a shard's thread ended without a result"));
                 }
@@ -218,6 +215,20 @@ impl Job {
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
+}
+
+/// A thread per shard; when one cannot be started the job fails and the others end.
+fn start_shards(shared: &Arc<Shared>, receivers: Vec<Receiver<Event>>) -> Vec<thread::JoinHandle<()>> {
+    let mut threads = Vec::new();
+    for (number, events) in receivers.into_iter().enumerate() {
+        let (own, shard) = (shared.clone(), ShardId(number as u32));
+        let thread = thread::Builder::new().name(format!("{}/{number}", shared.spec.name));
+        match thread.spawn(move || run_guarded(&own, shard, events)) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => shared.stop(Failure::Infrastructure(format!("a thread for {shard} cannot be started: {error}"))),
+        }
+    }
+    threads
 }
 
 fn run_guarded(shared: &Arc<Shared>, shard: ShardId, events: Receiver<Event>) {

@@ -15,8 +15,10 @@ pub mod overlay;
 pub mod progress;
 pub mod quiescence;
 pub mod running;
+mod script;
 pub mod shard;
 pub mod side_inputs;
+pub mod user_state;
 
 pub use job::{Failure, Job, JobSpec, Observer};
 pub use options::Options;

@@ -16,10 +16,12 @@ use ledger::{StateReader, StateWrite};
 pub enum CellSpace {
     /// The executor's own marks.
     Executor = b'e',
-    /// Grouping.
-    Grouping = b'g',
+    /// What heads of stages keep by key: groupings, timers.
+    Heads = b'g',
     /// Committed metrics.
     Metrics = b'm',
+    /// User state.
+    UserState = b'u',
 }
 
 impl CellSpace {
@@ -37,12 +39,18 @@ pub struct Overlay {
     committed: Arc<dyn StateReader>,
     space: CellSpace,
     writes: BTreeMap<Bytes, Option<Bytes>>,
+    bytes: usize,
 }
 
 impl Overlay {
     /// A view without writes.
     pub fn new(committed: Arc<dyn StateReader>, space: CellSpace) -> Self {
-        Overlay { committed, space, writes: BTreeMap::new() }
+        Overlay { committed, space, writes: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// Bytes of the names and values of all writes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The writes, for the commit.
@@ -93,7 +101,14 @@ impl KeyedState for Overlay {
     }
 
     fn put(&mut self, cell: Bytes, value: Option<Bytes>) {
-        self.writes.insert(self.space.cell(&cell), value);
+        let cell = self.space.cell(&cell);
+        let size = |value: &Option<Bytes>| value.as_ref().map_or(0, Bytes::len);
+        self.bytes += size(&value);
+        let name_bytes = cell.len();
+        match self.writes.insert(cell, value) {
+            Some(before) => self.bytes -= size(&before),
+            None => self.bytes += name_bytes,
+        }
     }
 }
 
@@ -141,8 +156,8 @@ mod tests {
     }
 
     fn check(committed: &[&str], writes: &[(&str, bool)], cells_max: usize, expected: &[&str]) {
-        let cells = committed.iter().map(|cell| (CellSpace::Grouping.cell(cell.as_bytes()), Bytes::from_static(b"old")));
-        let mut overlay = Overlay::new(Arc::new(Cells(cells.collect())), CellSpace::Grouping);
+        let cells = committed.iter().map(|cell| (CellSpace::Heads.cell(cell.as_bytes()), Bytes::from_static(b"old")));
+        let mut overlay = Overlay::new(Arc::new(Cells(cells.collect())), CellSpace::Heads);
         for (cell, set) in writes {
             overlay.put(Bytes::copy_from_slice(cell.as_bytes()), set.then(|| Bytes::from_static(b"new")));
         }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bytes::Bytes;
 use ledger::StateWrite;
 use model::{BundleId, StageId};
 use worker::Outcome;
 
 use crate::options::Options;
+use crate::overlay::Overlay;
+use crate::user_state::BundleState;
 
 /// A bundle that a worker has.
 pub struct Running {
@@ -15,8 +18,12 @@ pub struct Running {
     pub stage: StageId,
     /// Rows of input.
     pub rows: usize,
-    /// State writes of its head, for the commit.
-    pub writes: Vec<StateWrite>,
+    /// What its head has written, for the commit.
+    pub head: Overlay,
+    /// What its DoFn reads and writes.
+    pub state: Arc<BundleState>,
+    /// Keys and windows of which nothing is to be left.
+    pub expired: Vec<(Bytes, Bytes)>,
     /// When it started.
     pub started_ms: i64,
     /// Bytes of output so far.
@@ -35,7 +42,7 @@ pub struct Finished {
     pub stage: StageId,
     /// Rows of input.
     pub rows: usize,
-    /// State writes of its head.
+    /// State writes of its head and of its DoFn.
     pub writes: Vec<StateWrite>,
     /// What the worker said.
     pub outcome: Outcome,

@@ -114,7 +114,7 @@ impl SideInputs {
             | StateKey::MultimapSideInput { transform, side_input, window, .. }
             | StateKey::MultimapKeysSideInput { transform, side_input, window }
             | StateKey::MultimapKeysValuesSideInput { transform, side_input, window } => (transform, side_input, window),
-            other => return Err(Error::Protocol(format!("user state is not supported yet: {other:?}"))),
+            other => return Err(Error::Protocol(format!("not a side input: {other:?}"))),
         };
         let id = (transform.clone(), tag.clone());
         let source = self.sources.get(&id).ok_or_else(|| Error::Protocol(format!("{transform} has no side input {tag}")))?;

@@ -1,0 +1,103 @@
+//! A bundle has ended: it waits for the next commit, or is tried again, or fails the job.
+
+use model::{BundleId, StageId, TimeDomain, TimerChange, Timestamp};
+use plan::Head;
+use worker::Outcome;
+
+use super::Shard;
+use crate::commit;
+use crate::job::Failure;
+use crate::running::{Finished, Running};
+
+/// A bundle that a worker lost is run again this often before the job fails.
+const LOST_TRIES_MAX: u32 = 2;
+
+impl Shard {
+    pub(super) fn done(
+        &mut self,
+        bundle: BundleId,
+        running: Running,
+        result: Result<Outcome, worker::Error>,
+    ) -> Result<(), Failure> {
+        let stage = running.stage;
+        let ended = match result {
+            Ok(outcome) => self.succeeded(bundle, running, outcome),
+            Err(error) => self.try_again(bundle, stage, error),
+        };
+        if ended.is_err() {
+            self.shared.metrics.forget(self.id, bundle);
+        }
+        ended
+    }
+
+    fn succeeded(&mut self, bundle: BundleId, mut running: Running, mut outcome: Outcome) -> Result<(), Failure> {
+        let stage = running.stage;
+        let splittable = self.shared.stages[stage.0 as usize].splittable;
+        if !commit::plausible(&outcome, self.splittable_rows(&running), splittable) {
+            return Err(Failure::internal(format!("the worker of \"{}\" returned impossible splits", self.name(stage))));
+        }
+        let mut of_user = match running.state.finish(&running.expired) {
+            Ok(writes) => writes,
+            Err(error) => return self.try_again(bundle, stage, error),
+        };
+        self.change_timers(bundle, &mut running, std::mem::take(&mut outcome.timers))?;
+        let mut writes = running.head.into_writes();
+        writes.append(&mut of_user);
+        self.tries.remove(&stage);
+        self.finished.push(Finished { bundle, stage, rows: running.rows, writes, outcome });
+        Ok(())
+    }
+
+    /// Rows of input that a worker may leave: what a head has absorbed cannot be left.
+    fn splittable_rows(&self, running: &Running) -> usize {
+        match self.shared.spec.plan.stages[running.stage.0 as usize].head {
+            Head::Grouping(_) | Head::Keyed(_) => 0,
+            Head::Plain | Head::Script | Head::Restrictions { .. } => running.rows,
+        }
+    }
+
+    /// Tells the engine of timers that the bundle set and cleared.
+    fn change_timers(&mut self, bundle: BundleId, running: &mut Running, mut changes: Vec<TimerChange>) -> Result<(), Failure> {
+        let stage = running.stage;
+        let Head::Keyed(keyed) = &self.shared.spec.plan.stages[stage.0 as usize].head else {
+            let text = || Failure::internal(format!("the worker of \"{}\", which has no timers, set some", self.name(stage)));
+            return if changes.is_empty() { Ok(()) } else { Err(text()) };
+        };
+        let families = &keyed.timer_families;
+        if let Some(unknown) = changes.iter().find(|change| change.family >= families.len()) {
+            let text = format!("the worker of \"{}\" set a timer of its family {}", self.name(stage), unknown.family);
+            return Err(Failure::internal(format!("{text}, but it has only {}", families.len())));
+        }
+        if self.scripts.is_some() {
+            let behind_ms = self.job_time(0).saturating_sub(self.shared.spec.clock.now_ms());
+            let wall = changes.iter_mut().filter(|change| families[change.family] == TimeDomain::Processing);
+            wall.for_each(|change| shift(change, behind_ms));
+        }
+        let changed = self.engine.timers(bundle, changes, &mut running.head);
+        changed.map_err(|error| Failure::internal(format!("{}: {error}", self.name(stage))))
+    }
+
+    /// After a bundle without effect.
+    fn try_again(&mut self, bundle: BundleId, stage: StageId, error: worker::Error) -> Result<(), Failure> {
+        let tries = self.tries.entry(stage).or_default();
+        *tries += 1;
+        let allowed = match error {
+            worker::Error::User { .. } => self.shared.spec.options.retries,
+            worker::Error::Infrastructure(_) => LOST_TRIES_MAX.min(self.shared.spec.options.retries),
+            worker::Error::Protocol(_) | worker::Error::Aborted => 0,
+        };
+        if *tries > allowed {
+            return Err(error.into());
+        }
+        self.shared.metrics.forget(self.id, bundle);
+        self.engine.failed(bundle);
+        Ok(())
+    }
+}
+
+/// Sets a timer by the job's clock that an SDK set by its own: the wall's (`beam-model` 6.9).
+fn shift(change: &mut TimerChange, by_ms: i64) {
+    if let Some((fire, ..)) = &mut change.set {
+        *fire = Timestamp::from_millis(fire.millis().saturating_add(by_ms));
+    }
+}
