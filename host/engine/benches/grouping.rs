@@ -10,7 +10,7 @@ use std::time::{Duration as Span, Instant};
 
 use bytes::Bytes;
 use engine::KeyedState;
-use engine::grouping::{Clocks, Grouping, Limits};
+use engine::grouping::{Clocks, Grouping, Limits, NoMerger};
 use engine::state::StateError;
 use model::pane::NO_FIRING;
 use model::reader::put_length_prefixed;
@@ -47,7 +47,7 @@ fn measure(name: &str, strategy: &WindowingStrategy, rows: u64) {
     let mut panes = 0;
     let mut call = |input_watermark, batches: &[Batch]| {
         let clocks = Clocks { input_watermark, output_watermark: Timestamp::MIN, now_ms: 0 };
-        let grouped = grouping.run(batches, clocks, LIMITS, &mut state).expect("rows are well formed");
+        let grouped = grouping.run(batches, clocks, LIMITS, &mut state, &mut NoMerger).expect("rows are well formed");
         state.commit();
         grouping.apply(grouped.delta);
         panes += grouped.panes.iter().map(Batch::rows).sum::<usize>();

@@ -10,7 +10,7 @@ use std::ops::Range;
 use model::{Batch, BundleId, ShardId, StageId, Timestamp};
 
 use crate::gate;
-use crate::grouping::{Clocks, Delta, Error, Grouping, Limits};
+use crate::grouping::{Clocks, Delta, Error, Grouping, Limits, WindowMerger};
 use crate::inflight::{InFlight, Work};
 use crate::pending::{Entry, EntryRows, Pending, Position, Wait};
 use crate::policy::Options;
@@ -171,7 +171,15 @@ impl Engine {
     /// For work of a grouping stage: absorbs its rows and fires what is due, within the limits. `rows` are the batches
     /// of `work.entries` in order, cut to their rows. State writes go to `state`; changes of the index and of holds are
     /// kept until [`Engine::committed`]. After an error the bundle is still in flight; it can only fail.
-    pub fn group(&mut self, work: &Work, rows: &[Batch], now_ms: i64, state: &mut dyn KeyedState) -> Result<Vec<Batch>, Error> {
+    /// `merger` is asked about windows of a function that only an SDK knows.
+    pub fn group(
+        &mut self,
+        work: &Work,
+        rows: &[Batch],
+        now_ms: i64,
+        state: &mut dyn KeyedState,
+        merger: &mut dyn WindowMerger,
+    ) -> Result<Vec<Batch>, Error> {
         self.now_ms = self.now_ms.max(now_ms);
         self.settle();
         let clocks = self.clocks(work.stage);
@@ -181,7 +189,7 @@ impl Engine {
         assert!(running.delta.is_none() && running.finished.is_none(), "{} is grouped twice", work.bundle);
         let grouping = self.stages[work.stage.0 as usize].grouping.as_ref();
         let grouping = grouping.unwrap_or_else(|| panic!("{} does not group", work.stage));
-        let grouped = grouping.run(rows, clocks, limits, state)?;
+        let grouped = grouping.run(rows, clocks, limits, state, merger)?;
         self.watermarks.save_input(work.stage, state);
         running.delta = Some(Applied { delta: grouped.delta, dropped_rows: grouped.dropped_rows });
         Ok(grouped.panes)

@@ -15,6 +15,7 @@ mod arrivals;
 mod cells;
 mod counted;
 mod error;
+mod merger;
 mod names;
 mod output;
 mod runs;
@@ -24,6 +25,7 @@ use model::windowing::WindowingStrategy;
 use model::{Batch, Coder, StageId, Timestamp, WindowCoder};
 
 pub use error::Error;
+pub use merger::{MergeError, MergedWindows, NoMerger, WindowMerger};
 
 use crate::KeyedState;
 use cells::Cells;
@@ -97,8 +99,7 @@ enum Path {
 impl Grouping {
     /// An empty grouping. Rows are `KV<K, V>` of `input_coder`; their windows are encoded with `window_coder`.
     ///
-    /// A strategy that cannot be run (a merging window function that only an SDK knows, a trigger that nests too deep)
-    /// makes every later call fail with [`Error::Refused`]; plans do not contain one.
+    /// A strategy that cannot be run (a trigger that nests too deep) makes every later call fail with [`Error::Refused`]; plans do not contain one.
     pub fn new(stage: StageId, strategy: WindowingStrategy, input_coder: Coder, window_coder: WindowCoder) -> Self {
         let path = if runs::fires_once(&strategy) {
             Path::Runs(Runs::new(stage, &strategy, input_coder, window_coder))
@@ -123,10 +124,18 @@ impl Grouping {
     /// Absorbs rows, then fires what is due at these clocks, at most `limits` worth of panes. Deterministic.
     ///
     /// All rows of one key in one call are one batch in the sense of Beam's triggers: firing is decided after the batch.
-    pub fn run(&self, rows: &[Batch], clocks: Clocks, limits: Limits, state: &mut dyn KeyedState) -> Result<Grouped, Error> {
+    /// `merger` is asked about windows of a function that only an SDK knows.
+    pub fn run(
+        &self,
+        rows: &[Batch],
+        clocks: Clocks,
+        limits: Limits,
+        state: &mut dyn KeyedState,
+        merger: &mut dyn WindowMerger,
+    ) -> Result<Grouped, Error> {
         match &self.path {
             Path::Runs(runs) => runs.run(rows, clocks, limits, state),
-            Path::Cells(cells) => cells.run(rows, clocks, limits, state),
+            Path::Cells(cells) => cells.run(rows, clocks, limits, state, merger),
             Path::Refused(what) => Err(Error::Refused(what.clone())),
         }
     }

@@ -66,12 +66,7 @@ fn gate(side: &SideInput) -> SideGate {
 pub fn stage_spec(plan: &Plan, id: StageId) -> Arc<StageSpec> {
     let stage = &plan.stages[id.0 as usize];
     let sinks = stage.sinks.iter().enumerate().map(|(index, sink)| SinkSpec {
-        port: PortSpec {
-            transform: sink.transform.clone(),
-            collection: sink.collection.clone(),
-            coder: sink.coder.clone(),
-            window_coder: sink.windows,
-        },
+        port: port(sink),
         deliveries: sink.readers.iter().map(|reader| delivery(plan, id, index as u32, reader)).collect(),
     });
     let mut spec = StageSpec {
@@ -91,18 +86,44 @@ pub fn stage_spec(plan: &Plan, id: StageId) -> Arc<StageSpec> {
         splittable: matches!(stage.head, Head::Restrictions { .. }),
     };
     if let Some(body) = &stage.body {
-        spec.environment = body.environment;
-        spec.transforms = body.transforms.iter().map(transform).collect();
-        spec.descriptor = body.descriptor.clone();
-        spec.source = PortSpec {
-            transform: body.source.clone(),
-            collection: body.source_collection.clone(),
-            coder: body.source_coder.clone(),
-            window_coder: body.source_windows,
-        };
-        spec.timer_families = body.timer_families.iter().map(timer_family).collect();
+        set_body(&mut spec, body);
     }
     Arc::new(spec)
+}
+
+/// The workers' view of what is asked on the side of a stage; no stage has two of them. Their numbers are behind those of the plan.
+pub fn aside_spec(plan: &Plan, id: StageId, aside: &plan::Aside) -> Arc<StageSpec> {
+    let stage = &plan.stages[id.0 as usize];
+    let mut spec = (*stage_spec(plan, id)).clone();
+    spec.stage = StageId(plan.stages.len() as u32 + id.0);
+    spec.name = format!("{} of {}", aside.body.transforms.first().map_or("aside", |transform| &transform.urn), stage.name);
+    spec.splittable = false;
+    let answer = Delivery { stage: spec.stage, input: 0, routing: Routing::Local, per_window: false };
+    spec.sinks = vec![SinkSpec { port: port(&aside.sink), deliveries: vec![answer] }];
+    set_body(&mut spec, &aside.body);
+    Arc::new(spec)
+}
+
+fn port(sink: &plan::Sink) -> PortSpec {
+    PortSpec {
+        transform: sink.transform.clone(),
+        collection: sink.collection.clone(),
+        coder: sink.coder.clone(),
+        window_coder: sink.windows,
+    }
+}
+
+fn set_body(spec: &mut StageSpec, body: &plan::Body) {
+    spec.environment = body.environment;
+    spec.transforms = body.transforms.iter().map(transform).collect();
+    spec.descriptor = body.descriptor.clone();
+    spec.source = PortSpec {
+        transform: body.source.clone(),
+        collection: body.source_collection.clone(),
+        coder: body.source_coder.clone(),
+        window_coder: body.source_windows,
+    };
+    spec.timer_families = body.timer_families.iter().map(timer_family).collect();
 }
 
 fn delivery(plan: &Plan, producer: StageId, sink: u32, reader: &Reader) -> Delivery {

@@ -6,9 +6,11 @@
 //!
 //! It sees no protocol buffers and no particular worker or ledger.
 
+pub mod aside;
 pub mod assembly;
 pub mod commit;
 pub mod job;
+pub mod merging;
 pub mod metrics;
 pub mod options;
 pub mod overlay;

@@ -17,6 +17,8 @@ urns! {
     GROUP_BY_KEY = "beam:transform:group_by_key:v1";
     /// Window assignment, in the SDK.
     WINDOW_INTO = "beam:transform:window_into:v1";
+    /// Says which windows merge, in the SDK.
+    MERGE_WINDOWS = "beam:transform:merge_windows:v1";
     /// A scripted source for tests.
     TEST_STREAM = "beam:transform:teststream:v1";
     /// The primitive read of old SDKs.

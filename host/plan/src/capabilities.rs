@@ -32,7 +32,7 @@ impl Default for Capabilities {
             triggers: true,
             stable_input: true,
             time_sorted_input: false,
-            merging_custom_windows: false,
+            merging_custom_windows: true,
             startable: [urn::ENV_WASM, urn::ENV_EXTERNAL, urn::ENV_PROCESS].map(str::to_owned).to_vec(),
         }
     }

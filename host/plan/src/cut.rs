@@ -195,6 +195,14 @@ impl Lowering<'_> {
         let sinks: Vec<Sink> = leaving.collections.iter().zip(&leaving.readers).enumerate().map(sink).collect();
         let body = draft.has_body().then(|| self.body(id, draft, flow, &leaving.collections, &sinks));
         let families = body.as_ref().map_or(&[][..], |body| &body.timer_families);
+        let merging = match draft.head {
+            DraftHead::Grouping(_) => self.window_merging(id, draft.input),
+            _ => None,
+        };
+        let truncation = match draft.head {
+            DraftHead::Restrictions => body.as_ref().and_then(|body| self.truncation(id, body)),
+            _ => None,
+        };
         Stage {
             id,
             name: self.stage_name(draft),
@@ -209,6 +217,8 @@ impl Lowering<'_> {
             input_coder: self.host(flow.wire[draft.input.0]),
             input_windows: self.windows(draft.input),
             side_inputs,
+            merging,
+            truncation,
             body,
             sinks,
         }
@@ -286,12 +296,12 @@ impl Lowering<'_> {
         self.windowing(collection).window_coder
     }
 
-    fn host(&self, wire: CoderRef) -> Coder {
+    pub(crate) fn host(&self, wire: CoderRef) -> Coder {
         crate::wire::host_form(&self.coders, wire).expect("a wire coder consists of what the host knows")
     }
 
     /// An id for a source or sink that no transform has.
-    fn port_id(&self, stage: StageId, what: &str) -> String {
+    pub(crate) fn port_id(&self, stage: StageId, what: &str) -> String {
         let mut id = format!("stage{}/{what}", stage.0);
         while self.components.transforms.contains_key(&id) || self.origins.transforms.contains_key(&id) {
             id.push('#');

@@ -69,7 +69,7 @@ impl Lowering<'_> {
         PTransform { spec: Some(FunctionSpec { urn: urn.to_owned(), payload }), ..Default::default() }
     }
 
-    fn made(&mut self, urn: &str, components: &[CoderRef]) -> CoderRef {
+    pub(crate) fn made(&mut self, urn: &str, components: &[CoderRef]) -> CoderRef {
         // A wire coder is at most a few levels deeper than a submitted one, which the limits were checked with.
         self.coders.make_unlimited(urn, components)
     }

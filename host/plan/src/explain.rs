@@ -45,6 +45,12 @@ impl Plan {
         for side in &stage.side_inputs {
             self.write_side_input(side, out)?;
         }
+        if let Some(WindowMerging { aside, window }) = &stage.merging {
+            writeln!(out, "  environment {} merges windows: {window}", aside.body.environment.0)?;
+        }
+        if stage.truncation.is_some() {
+            writeln!(out, "  truncated when drained")?;
+        }
         if let Some(body) = &stage.body {
             self.write_body(body, out)?;
         }

@@ -104,11 +104,15 @@ impl Lowering<'_> {
         let strategy = self.strategy(input);
         let triggers = is_default(&strategy.trigger);
         let custom_merging = strategy.merging == Merging::NeedsMerge && matches!(strategy.window_fn, WindowFn::Custom { .. });
+        let nobody_to_ask = custom_merging && matches!(strategy.window_fn, WindowFn::Custom { environment: None, .. });
         if !triggers && !self.capabilities.triggers {
             self.note(at, "triggers other than the default one are not supported yet", "use the default trigger");
         }
         if custom_merging && !self.capabilities.merging_custom_windows {
             self.note(at, "merging windows of a custom window function are not supported yet", "use sessions");
+        }
+        if nobody_to_ask {
+            self.note(at, "its window function names no environment that can merge its windows", MALFORMED);
         }
     }
 

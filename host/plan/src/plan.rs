@@ -34,6 +34,11 @@ pub struct Stage {
     pub input_windows: WindowCoder,
     /// Side inputs of all transforms in the body.
     pub side_inputs: Vec<SideInput>,
+    /// For a grouping whose windows merge as only an SDK knows: whom to ask.
+    pub merging: Option<WindowMerging>,
+    /// For restrictions: what cuts them short when the job is drained (`beam:transform:sdf_truncate_sized_restrictions:v1`), from
+    /// elements as they arrive to such elements, perhaps none. None where the SDK has no such transform.
+    pub truncation: Option<Aside>,
     /// What runs in a worker. None: what the head produces goes straight to the only sink.
     pub body: Option<Body>,
     /// Collections that leave the stage. Order = order of sinks in the body.
@@ -109,6 +114,28 @@ pub enum WindowMapping {
     ByEnd,
     /// Only the SDK knows.
     Custom(Bytes),
+}
+
+/// A body that is asked on the side while a stage's bundle is put together. Nothing is fed to it but by who asks, and nobody else reads what
+/// comes out.
+#[derive(Clone, Debug)]
+pub struct Aside {
+    /// What is to be run.
+    pub body: Body,
+    /// Where the answer comes out.
+    pub sink: Sink,
+}
+
+/// A transform that says which windows of a key merge (`beam:transform:merge_windows:v1`), in the global window: in goes
+/// `KV<bytes, Iterable<W>>` with any bytes and all windows of a key, out comes
+/// `KV<bytes, KV<Iterable<W>, Iterable<KV<W, Iterable<W>>>>>` with the same bytes, the windows that stay, and each new window
+/// with those that it takes the place of.
+#[derive(Clone, Debug)]
+pub struct WindowMerging {
+    /// Whom to ask.
+    pub aside: Aside,
+    /// The wire coder of W.
+    pub window: Coder,
 }
 
 /// Fused transforms for one worker.

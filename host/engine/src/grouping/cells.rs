@@ -13,7 +13,7 @@
 mod batch;
 mod emit;
 mod index;
-mod sessions;
+mod merging;
 mod timers;
 mod window_state;
 
@@ -28,7 +28,7 @@ use super::arrivals::{Arrivals, Order, Window};
 use super::names::{self, Domain, Names};
 use super::output::Panes;
 use super::trigger::{Machine, Moment, Tree};
-use super::{Clocks, Delta, Error, Grouped, Limits, Summary};
+use super::{Clocks, Delta, Error, Grouped, Limits, Summary, WindowMerger};
 use crate::KeyedState;
 
 /// Cells and bytes that are read at once.
@@ -43,8 +43,15 @@ pub(super) struct Cells {
     window_coder: WindowCoder,
     strategy: WindowingStrategy,
     tree: Tree,
-    merging: bool,
+    merges: Option<Merges>,
     index: Index,
+}
+
+/// Who knows which windows merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Merges {
+    Sessions,
+    Asked,
 }
 
 /// What a call changed in the index.
@@ -60,6 +67,7 @@ struct Bundle<'a> {
     cells: &'a Cells,
     clocks: Clocks,
     state: &'a mut dyn KeyedState,
+    merger: &'a mut dyn WindowMerger,
     panes: Panes,
     changes: Changes,
     dropped: u64,
@@ -81,16 +89,17 @@ impl Cells {
         coder: Coder,
         window_coder: WindowCoder,
     ) -> Result<Self, String> {
-        let merging = strategy.merging == Merging::NeedsMerge;
-        if merging && window_coder != WindowCoder::Interval {
-            return Err("merging windows that only their SDK can merge".into());
-        }
-        if let (true, WindowFn::Custom { urn, .. }) = (merging, &strategy.window_fn) {
-            return Err(format!("merging windows of {urn}"));
+        let merges = match (strategy.merging, &strategy.window_fn) {
+            (Merging::NeedsMerge, WindowFn::Custom { .. }) => Some(Merges::Asked),
+            (Merging::NeedsMerge, _) => Some(Merges::Sessions),
+            (Merging::NonMerging | Merging::AlreadyMerged, _) => None,
+        };
+        if merges == Some(Merges::Sessions) && window_coder != WindowCoder::Interval {
+            return Err("sessions whose windows are no intervals".into());
         }
         let tree = Tree::new(&strategy.trigger)?;
         let names = Names::new(stage);
-        Ok(Cells { names, coder, window_coder, strategy, tree, merging, index: Index::default() })
+        Ok(Cells { names, coder, window_coder, strategy, tree, merges, index: Index::default() })
     }
 
     pub(super) fn restore(&mut self, state: &dyn KeyedState) -> Result<(), Error> {
@@ -120,9 +129,10 @@ impl Cells {
         clocks: Clocks,
         limits: Limits,
         state: &mut dyn KeyedState,
+        merger: &mut dyn WindowMerger,
     ) -> Result<Grouped, Error> {
         let changes = Changes { indexed: Vec::new(), next_buffer: self.index.next_buffer };
-        let mut bundle = Bundle { cells: self, clocks, state, panes: Panes::new(limits), changes, dropped: 0 };
+        let mut bundle = Bundle { cells: self, clocks, state, merger, panes: Panes::new(limits), changes, dropped: 0 };
         bundle.fire_deferred()?;
         let open = |window: &Window| self.expiry(window) >= clocks.input_watermark;
         let arrivals = Arrivals::new(rows, &self.coder, self.window_coder, Order::KeyFirst, open)?;
@@ -232,7 +242,7 @@ impl Bundle<'_> {
         let Clocks { input_watermark, now_ms, .. } = self.clocks;
         let at = Moment { end: window.end, input_watermark, now_ms };
         let WindowState { slots, timers, .. } = now;
-        Machine { tree: &self.cells.tree, slots, timers, at, merging: self.cells.merging }
+        Machine { tree: &self.cells.tree, slots, timers, at, merging: self.cells.merges.is_some() }
     }
 }
 

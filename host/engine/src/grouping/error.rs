@@ -2,6 +2,7 @@
 
 use model::DecodeError;
 
+use super::merger::MergeError;
 use crate::state::StateError;
 
 /// Why a call failed. Nothing of it counts: its state writes and its delta are to be dropped.
@@ -19,6 +20,12 @@ pub enum Error {
     /// The values of one key and window do not fit into one element.
     #[error("the values of one key in one window exceed {0}, more than one element can hold")]
     PaneTooLarge(&'static str),
+    /// Windows could not be merged.
+    #[error("merge windows: {0}")]
+    Merger(#[from] MergeError),
+    /// Whoever merges windows has said something that cannot be.
+    #[error("the window function answered with {0} when it was asked which windows merge")]
+    Merged(&'static str),
     /// The windowing strategy cannot be run here.
     #[error("grouping does not support {0}")]
     Refused(String),

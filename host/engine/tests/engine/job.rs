@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use bytes::Bytes;
+use engine::grouping::NoMerger;
 use engine::{Engine, Entry, EntryRows, Head, Options, Position, Topology, Work};
 use model::{BundleId, Duration, ShardId, StageId, Timestamp};
 
@@ -222,7 +223,7 @@ impl Job {
             let batches =
                 rows::cut(&started.work.entries, |entry| payload(entry.position.offset, &naive.entries[&entry.position.offset]));
             let mut overlay = Overlay::new(cells);
-            let panes = engine.group(&started.work, &batches, now_ms, &mut overlay).unwrap();
+            let panes = engine.group(&started.work, &batches, now_ms, &mut overlay, &mut NoMerger).unwrap();
             started.panes = rows::panes(&panes);
             started.writes = overlay.writes;
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
+use engine::grouping::NoMerger;
 use engine::{Engine, Entry, EntryRows, Head, Position, Work};
 use model::windowing::WindowFn;
 use model::{Batch, ShardId, StageId, Timestamp};
@@ -129,7 +130,7 @@ impl Play {
         if let Head::Grouping(_) = self.setting.topology.stages[stage.0 as usize].head {
             let batches = rows::cut(&running.work.entries, |entry| self.payloads[&entry.position].clone());
             let mut overlay = Overlay::new(&self.cells);
-            let panes = self.engine.group(&running.work, &batches, self.now_ms, &mut overlay).unwrap();
+            let panes = self.engine.group(&running.work, &batches, self.now_ms, &mut overlay, &mut NoMerger).unwrap();
             running.panes = rows::panes(&panes);
             running.writes = overlay.writes;
         }

@@ -1,5 +1,6 @@
 //! Rules that a caller must keep: breaking one is a bug, and the engine says so at once.
 
+use engine::grouping::NoMerger;
 use engine::{BundlePolicy, Engine, Entry, Head, Options, Position, StageShape, Topology, Upstream, Work};
 use model::{BundleId, ShardId, StageId, Timestamp, WindowCoder};
 
@@ -126,7 +127,7 @@ fn a_grouping_bundle_is_grouped() {
 #[should_panic(expected = "bundle 0 leaves rows that are absorbed")]
 fn a_grouping_bundle_leaves_nothing() {
     let (mut engine, work) = running(2);
-    engine.group(&work, &[], 0, &mut Overlay::new(&Cells::new())).expect("nothing is grouped");
+    engine.group(&work, &[], 0, &mut Overlay::new(&Cells::new()), &mut NoMerger).expect("nothing is grouped");
     engine.finish(work.bundle, &[1..2]);
 }
 
@@ -134,5 +135,5 @@ fn a_grouping_bundle_leaves_nothing() {
 #[should_panic(expected = "stage 1 does not group")]
 fn only_grouping_stages_group() {
     let (mut engine, work) = running(1);
-    engine.group(&work, &[], 0, &mut Overlay::new(&Cells::new())).expect("it panics before");
+    engine.group(&work, &[], 0, &mut Overlay::new(&Cells::new()), &mut NoMerger).expect("it panics before");
 }

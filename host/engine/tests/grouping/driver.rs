@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use engine::grouping::{Clocks, Grouped, Grouping, Limits, Summary};
+use bytes::Bytes;
+use engine::grouping::{Clocks, Grouped, Grouping, Limits, MergeError, MergedWindows, Summary, WindowMerger};
 use model::batch::Row;
 use model::pane::{NO_FIRING, PaneInfo, Timing};
 use model::reader::put_length_prefixed;
@@ -45,11 +46,18 @@ pub(crate) struct Manner {
     pub(crate) failing: bool,
     /// The output watermark waits until all that is due has fired.
     pub(crate) frozen: bool,
+    /// Sessions come in the guise of a function that only an SDK knows.
+    pub(crate) asked: bool,
 }
 
 impl Manner {
-    pub(crate) const PLAIN: Manner =
-        Manner { limits: Limits { bytes_max: u64::MAX, keys_max: usize::MAX }, restored: false, failing: false, frozen: false };
+    pub(crate) const PLAIN: Manner = Manner {
+        limits: Limits { bytes_max: u64::MAX, keys_max: usize::MAX },
+        restored: false,
+        failing: false,
+        frozen: false,
+        asked: false,
+    };
     pub(crate) const ONE_KEY: Limits = Limits { bytes_max: u64::MAX, keys_max: 1 };
 }
 
@@ -64,15 +72,46 @@ pub(crate) struct Driver {
 
 const STAGE: StageId = StageId(7);
 
-fn new_grouping(strategy: &WindowingStrategy) -> Grouping {
+fn new_grouping(strategy: &WindowingStrategy, manner: Manner) -> Grouping {
     let coder = Coder::Kv(Box::new(Coder::StringUtf8), Box::new(Coder::StringUtf8));
-    Grouping::new(STAGE, strategy.clone(), coder, strategy.window_coder)
+    let mut strategy = strategy.clone();
+    if let (true, WindowFn::Sessions { .. }) = (manner.asked, &strategy.window_fn) {
+        strategy.window_fn = WindowFn::Custom { urn: "sessions".into(), spec: Bytes::new(), environment: None };
+    }
+    let window_coder = strategy.window_coder;
+    Grouping::new(STAGE, strategy, coder, window_coder)
+}
+
+/// Knows sessions, and nothing of how Purlin merges them.
+struct SessionMerger;
+
+impl WindowMerger for SessionMerger {
+    fn merge(&mut self, windows: &[Bytes]) -> Result<Vec<MergedWindows>, MergeError> {
+        assert!(windows.len() > 1, "one window has nothing to merge with");
+        let mut sets: Vec<(IntervalWindow, Vec<Bytes>)> = Vec::new();
+        for bytes in windows {
+            let mut window = IntervalWindow::decode(&mut Reader::new(bytes)).unwrap();
+            let mut sources = vec![bytes.clone()];
+            while let Some(met) = sets.iter().position(|(other, _)| window.start < other.end && other.start < window.end) {
+                let (other, others) = sets.swap_remove(met);
+                window = IntervalWindow { start: window.start.min(other.start), end: window.end.max(other.end) };
+                sources.extend(others);
+            }
+            sets.push((window, sources));
+        }
+        let merged = sets.into_iter().filter(|(_, sources)| sources.len() > 1).map(|(window, sources)| {
+            let mut result = Vec::new();
+            window.encode(&mut result);
+            MergedWindows { result: result.into(), sources }
+        });
+        Ok(merged.collect())
+    }
 }
 
 impl Driver {
     pub(crate) fn new(strategy: &WindowingStrategy, manner: Manner) -> Self {
         let clocks = Clocks { input_watermark: Timestamp::MIN, output_watermark: Timestamp::MIN, now_ms: 0 };
-        let grouping = new_grouping(strategy);
+        let grouping = new_grouping(strategy, manner);
         Driver { strategy: strategy.clone(), manner, grouping, store: Store::default(), clocks, dropped: 0 }
     }
 
@@ -136,7 +175,7 @@ impl Driver {
         self.grouping.apply(delta);
         self.dropped += dropped_rows;
         if self.manner.restored {
-            let mut restored = new_grouping(&self.strategy);
+            let mut restored = new_grouping(&self.strategy, self.manner);
             restored.restore(&self.store).unwrap();
             assert_eq!(outside(&restored), outside(&self.grouping), "a restored grouping is as the one before");
             self.grouping = restored;
@@ -147,7 +186,7 @@ impl Driver {
     }
 
     fn try_call(&mut self, batches: &[Batch]) -> Grouped {
-        self.grouping.run(batches, self.clocks, self.manner.limits, &mut self.store).unwrap()
+        self.grouping.run(batches, self.clocks, self.manner.limits, &mut self.store, &mut SessionMerger).unwrap()
     }
 
     fn decode(&self, row: Row<'_>) -> Pane {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod driver;
+mod merging;
 mod model;
 mod random;
 mod script;

@@ -198,6 +198,7 @@ fn manner(random: &mut Random) -> Manner {
         restored: random.below(2) == 0,
         failing: random.below(4) == 0,
         frozen: true,
+        asked: random.below(2) == 0,
     }
 }
 

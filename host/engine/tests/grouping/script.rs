@@ -35,7 +35,7 @@ fn check(path: &Path) -> bool {
     let mut same = true;
     for limits in [Manner::PLAIN.limits, Manner::ONE_KEY] {
         for (restored, failing, frozen) in [(true, false, false), (false, true, false), (true, true, true)] {
-            let manner = Manner { limits, restored, failing, frozen };
+            let manner = Manner { limits, restored, failing, frozen, asked: failing };
             let played = play(&text, manner);
             if played != plain {
                 println!("{path:?}, {manner:?}:\n{played}\nbut plainly:\n{plain}");

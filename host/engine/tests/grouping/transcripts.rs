@@ -61,7 +61,7 @@ fn transcripts_come_out_as_beam_says() {
         };
         for restored in [false, true] {
             for limits in [Manner::PLAIN.limits, Manner::ONE_KEY] {
-                let played = play(document, &strategy, Manner { restored, limits, ..Manner::PLAIN });
+                let played = play(document, &strategy, Manner { restored, limits, asked: restored, ..Manner::PLAIN });
                 match (outcome, played) {
                     (Outcome::Agrees, played) => assert_eq!(played, Ok(()), "{name}"),
                     (Outcome::Fails(what), Err(message)) if message.starts_with(what) => {}

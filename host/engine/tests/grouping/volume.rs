@@ -1,6 +1,6 @@
 //! Many runs, large values, and what cells look like in the face of them.
 
-use engine::grouping::{Clocks, Grouped, Grouping, Limits};
+use engine::grouping::{Clocks, Grouped, Grouping, Limits, NoMerger};
 use model::pane::NO_FIRING;
 use model::reader::put_length_prefixed;
 use model::windowing::{Accumulation, OutputTime, Trigger, WindowingStrategy};
@@ -32,7 +32,7 @@ impl Stage {
 
     fn call(&mut self, rows: &[Batch], limits: Limits) {
         let clocks = self.clocks();
-        let Grouped { panes, delta, .. } = self.grouping.run(rows, clocks, limits, &mut self.store).unwrap();
+        let Grouped { panes, delta, .. } = self.grouping.run(rows, clocks, limits, &mut self.store, &mut NoMerger).unwrap();
         self.store.commit();
         self.grouping.apply(delta);
         for row in panes.iter().flat_map(Batch::iter) {
@@ -164,13 +164,13 @@ fn groups_of_any_size() {
 /// Strategies that cannot be run say so by name, at the first call.
 #[test]
 fn what_cannot_be_run_is_refused() {
-    use model::windowing::{Merging, TimestampTransform, WindowFn};
-    use model::{Duration, WindowCoder};
+    use model::Duration;
+    use model::windowing::TimestampTransform;
     let check = |change: &dyn Fn(&mut WindowingStrategy), what: &str| {
         let mut strategy = WindowingStrategy::global();
         change(&mut strategy);
         let stage = Stage::new(strategy);
-        let error = stage.grouping.run(&[], stage.clocks(), ALL, &mut Store::default()).unwrap_err();
+        let error = stage.grouping.run(&[], stage.clocks(), ALL, &mut Store::default(), &mut NoMerger).unwrap_err();
         assert_eq!(error.to_string(), format!("grouping does not support {what}"));
     };
     let deep = |levels| (0..levels).fold(Trigger::Always, |trigger, _| Trigger::Repeat(Box::new(trigger)));
@@ -183,14 +183,6 @@ fn what_cannot_be_run_is_refused() {
             strategy.trigger = Trigger::AfterProcessingTime(vec![align]);
         },
         "a trigger that aligns to a period that is not positive",
-    );
-    check(
-        &|strategy| {
-            let spec = bytes::Bytes::new();
-            strategy.window_fn = WindowFn::Custom { urn: "beam:window_fn:serialized_java:v1".into(), spec, environment: None };
-            (strategy.merging, strategy.window_coder) = (Merging::NeedsMerge, WindowCoder::Interval);
-        },
-        "merging windows of beam:window_fn:serialized_java:v1",
     );
     let mut stage = Stage::new(WindowingStrategy { trigger: deep(31), ..WindowingStrategy::global() });
     stage.call(&[batch([(vec![1], vec![2])].into_iter())], ALL);
@@ -213,7 +205,8 @@ fn damaged_cells_are_errors() {
                 engine::KeyedState::put(&mut store, cell.clone(), Some(value.slice(..length)));
                 store.commit();
                 let mut grouping = new_grouping(&stage.strategy);
-                let found = grouping.restore(&store).and_then(|()| grouping.run(&[], clocks, ALL, &mut store).map(drop));
+                let found =
+                    grouping.restore(&store).and_then(|()| grouping.run(&[], clocks, ALL, &mut store, &mut NoMerger).map(drop));
                 assert!(found.is_err(), "cell {cell:?} cut to {length} of {} bytes", value.len());
             }
         }

@@ -10,6 +10,7 @@ mod rows;
 
 mod simulator;
 
+mod asides;
 mod control;
 mod failures;
 mod side_inputs;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use model::windowing::WindowingStrategy;
 use model::{Coder, EnvironmentId, StageId, TransformId, WindowCoder, urn};
-use plan::{Body, Head, Input, Origins, Plan, Reader, Routing, SideInput, Sink, Stage, Transform, WindowMapping};
+use plan::{
+    Aside, Body, Head, Input, Origins, Plan, Reader, Routing, SideInput, Sink, Stage, Transform, WindowMapping, WindowMerging,
+};
 use worker::reference::DOFN_NATIVE;
 
 /// The coder of most collections here: a key and a number.
@@ -113,6 +115,38 @@ impl Plans {
         });
     }
 
+    /// Makes a grouping stage ask a transform which windows merge. Its DoFn is the one of its own name.
+    pub(crate) fn merging(&mut self, stage: StageId, name: &str, window: Coder) {
+        let list = |coder: &Coder| Coder::Iterable(Box::new(coder.clone()));
+        let pair = |key: Coder, value: Coder| Coder::Kv(Box::new(key), Box::new(value));
+        let answer = pair(list(&window), list(&pair(window.clone(), list(&window))));
+        let body = self.stages[stage.0 as usize].body.as_ref().expect("the stage has a body");
+        let transform = Transform {
+            id: name.into(),
+            name: name.to_owned(),
+            urn: urn::MERGE_WINDOWS.to_owned(),
+            dofn_payload: Bytes::copy_from_slice(name.as_bytes()),
+            input: "asked".to_owned(),
+            outputs: vec![("out".to_owned(), "answered".to_owned())],
+            ..body.transforms[0].clone()
+        };
+        let body = Body {
+            transforms: vec![transform],
+            source_collection: "asked".to_owned(),
+            source_coder: pair(Coder::Bytes, list(&window)),
+            source_windows: WindowCoder::Global,
+            ..body.clone()
+        };
+        let sink = Sink {
+            transform: "sink of answered".into(),
+            collection: "answered".to_owned(),
+            coder: pair(Coder::Bytes, answer),
+            windows: WindowCoder::Global,
+            readers: Vec::new(),
+        };
+        self.stages[stage.0 as usize].merging = Some(WindowMerging { aside: Aside { body, sink }, window });
+    }
+
     /// The stage that makes a collection.
     pub(crate) fn maker(&self, collection: &str) -> StageId {
         self.collections[collection].0
@@ -137,6 +171,8 @@ impl Plans {
             input_coder,
             input_windows,
             side_inputs: Vec::new(),
+            merging: None,
+            truncation: None,
             body: None,
             sinks: Vec::new(),
         });

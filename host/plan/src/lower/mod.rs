@@ -30,7 +30,7 @@ const SDK_TRANSFORMS: [&str; 10] = [
     urn::COMBINE_EXTRACT_OUTPUTS,
     urn::COMBINE_CONVERT_TO_ACCUMULATORS,
     "beam:transform:map_windows:v1",
-    "beam:transform:merge_windows:v1",
+    urn::MERGE_WINDOWS,
     "beam:transform:to_string:v1",
     read::READ_FROM_IMPULSE,
 ];

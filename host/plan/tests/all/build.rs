@@ -129,6 +129,7 @@ impl Builder {
                     }
                 }
                 "late" => strategy.allowed_lateness = term.parts[0].number(),
+                "in" => strategy.environment_id = term.parts[0].name.clone(),
                 "trigger" => strategy.trigger = Some(trigger(&term.parts[0])),
                 other => panic!("unknown in a strategy: {other}"),
             }

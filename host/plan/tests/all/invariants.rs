@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Coder, StageId, urn};
-use plan::{Body, Head, Input, Plan, Reader, Routing, Sink, Stage};
+use plan::{Body, Head, Input, Plan, Reader, Routing, SideInput, Sink, Stage};
 use prost::Message;
 use proto::fnapi::{ProcessBundleDescriptor, RemoteGrpcPort};
 use proto::pipeline::{Coder as CoderMessage, CombinePayload, ParDoPayload};
@@ -150,14 +150,18 @@ fn check_body(stage: &Stage, body: &Body) {
     } else {
         assert_eq!(stage.input_coder, body.source_coder);
     }
-    check_descriptor(stage, body);
+    check_descriptor(&stage.side_inputs, &stage.sinks, body);
+    let asides = stage.merging.iter().map(|merging| (&merging.aside, &[][..]));
+    for (aside, sides) in asides.chain(stage.truncation.iter().map(|aside| (aside, &stage.side_inputs[..]))) {
+        check_descriptor(sides, std::slice::from_ref(&aside.sink), &aside.body);
+    }
 }
 
-fn check_descriptor(stage: &Stage, body: &Body) {
+fn check_descriptor(sides: &[SideInput], sinks: &[Sink], body: &Body) {
     let descriptor = ProcessBundleDescriptor::decode(body.descriptor.clone()).unwrap();
     let ids: BTreeSet<String> = body.transforms.iter().map(|transform| transform.id.to_string()).collect();
-    let sinks = stage.sinks.iter().map(|sink| sink.transform.to_string());
-    let all: BTreeSet<String> = ids.iter().cloned().chain(sinks).chain([body.source.to_string()]).collect();
+    let ports = sinks.iter().map(|sink| sink.transform.to_string());
+    let all: BTreeSet<String> = ids.iter().cloned().chain(ports).chain([body.source.to_string()]).collect();
     assert_eq!(descriptor.transforms.keys().cloned().collect::<BTreeSet<_>>(), all);
     for (id, transform) in &descriptor.transforms {
         for collection in transform.inputs.values().chain(transform.outputs.values()) {
@@ -197,10 +201,10 @@ fn check_descriptor(stage: &Stage, body: &Body) {
         same(&descriptor.coders, &windowed.component_coder_ids[0], wire);
     };
     port(body.source.as_str(), &body.source_collection, &body.source_coder);
-    for sink in &stage.sinks {
+    for sink in sinks {
         port(sink.transform.as_str(), &sink.collection, &sink.coder);
     }
-    for side in &stage.side_inputs {
+    for side in sides {
         same(&descriptor.coders, &descriptor.pcollections[&side.collection].coder_id, &side.coder);
     }
 }

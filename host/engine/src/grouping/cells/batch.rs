@@ -11,9 +11,9 @@ use super::super::Error;
 use super::super::arrivals::{Arrival, Arrivals, Window};
 use super::super::names;
 use super::super::output::combine_holds;
-use super::sessions::{self, Merged};
+use super::merging::{self, Merged};
 use super::window_state::{Buffer, WindowState};
-use super::{Bundle, Loaded};
+use super::{Bundle, Loaded, Merges};
 
 /// Values go to cells of about this many bytes.
 const CHUNK_BYTES: usize = 128 << 10;
@@ -30,8 +30,8 @@ impl Bundle<'_> {
                 None => drop(by_window.insert(window.clone(), vec![*arrival])),
             }
         }
-        if self.cells.merging {
-            by_window = self.merge(key, by_window)?;
+        if let Some(merges) = self.cells.merges {
+            by_window = self.merge(merges, key, by_window)?;
         }
         for (window, rows) in by_window {
             let mut loaded = self.load(key, &window)?;
@@ -108,17 +108,27 @@ impl Bundle<'_> {
     }
 
     /// Merges the batch's windows with the active ones of the key, and sends each row to the result. See 5.5.
-    fn merge(&mut self, key: &[u8], new: BTreeMap<Window, Vec<Arrival>>) -> Result<BTreeMap<Window, Vec<Arrival>>, Error> {
+    fn merge(
+        &mut self,
+        merges: Merges,
+        key: &[u8],
+        new: BTreeMap<Window, Vec<Arrival>>,
+    ) -> Result<BTreeMap<Window, Vec<Arrival>>, Error> {
         let active = self.active(key)?;
+        let windows = active.iter().chain(new.keys()).cloned();
+        let all_merged = match merges {
+            Merges::Sessions => merging::sessions(windows)?,
+            Merges::Asked => merging::asked(windows, self.cells.window_coder, self.merger)?,
+        };
         let mut now_active = active.clone();
         let mut by_result = BTreeMap::new();
-        for merged in sessions::merge(active.iter().chain(new.keys()).cloned())? {
+        for merged in all_merged {
             let rows: Vec<_> = merged.sources.iter().filter_map(|source| new.get(source)).flatten().copied().collect();
             if rows.is_empty() {
                 continue;
             }
             let was_active = merged.sources.iter().any(|source| active.contains(source));
-            if was_active && merged.sources.len() > 1 {
+            if was_active && !merged.is_same() {
                 self.merge_into(key, &merged, &active)?;
             }
             for source in &merged.sources {
@@ -197,7 +207,7 @@ impl Bundle<'_> {
 
     /// The window has closed or expired: new windows do not merge with it.
     pub(super) fn deactivate(&mut self, key: &[u8], window: &Window) -> Result<(), Error> {
-        if self.cells.merging {
+        if self.cells.merges.is_some() {
             let mut active = self.active(key)?;
             if active.remove(window) {
                 self.set_active(key, &active);
