@@ -7,6 +7,7 @@
 //! The engine hears of effects only after they are durable, and of the entries that a commit appended to this shard before
 //! it hears that the bundle is committed: so no watermark can pass between the two.
 
+mod asides;
 mod committing;
 mod ending;
 mod recovery;
@@ -25,6 +26,7 @@ use model::{BundleId, ShardId, StageId, Timestamp};
 use worker::{Outcome, Slot};
 
 use crate::job::{Failure, Shared};
+use crate::merging::Merger;
 use crate::quiescence::Standing;
 use crate::running::{Finished, Running};
 use crate::script::{Happened, Scripts};
@@ -66,6 +68,7 @@ pub struct Shard {
     ledger: Box<dyn ShardLedger>,
     scripts: Option<Scripts>,
     slots: BTreeMap<StageId, Box<dyn Slot>>,
+    mergers: BTreeMap<StageId, Merger>,
     events: Receiver<Event>,
     awake: Arc<AtomicBool>,
     running: BTreeMap<BundleId, Running>,

@@ -43,6 +43,7 @@ impl Shard {
             ledger,
             scripts,
             slots: BTreeMap::new(),
+            mergers: BTreeMap::new(),
             events,
             awake,
             running: BTreeMap::new(),

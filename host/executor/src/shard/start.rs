@@ -83,15 +83,20 @@ impl Shard {
     /// What a stage's head makes of its rows. It writes to `state`.
     fn ready(&mut self, work: &Work, input: Vec<Batch>, now_ms: i64, state: &mut Overlay) -> Result<Readied, Failure> {
         let now_ms = self.job_time(now_ms);
-        let readied = match self.shared.spec.plan.stages[work.stage.0 as usize].head {
-            Head::Grouping(_) => {
-                let panes = self.engine.group(work, &input, now_ms, state);
-                panes.map(|input| Readied { input, ..Readied::default() })
+        let input = match self.shared.spec.plan.stages[work.stage.0 as usize].head {
+            Head::Keyed(_) => {
+                let readied = self.engine.key(work, &input, now_ms, state);
+                return readied.map_err(|error| self.head_failure(work.stage, &error));
             }
-            Head::Keyed(_) => self.engine.key(work, &input, now_ms, state),
-            Head::Plain | Head::Script | Head::Restrictions { .. } => Ok(Readied { input, ..Readied::default() }),
+            Head::Grouping(_) => self.group(work, &input, now_ms, state)?,
+            Head::Plain | Head::Script | Head::Restrictions { .. } => input,
         };
-        readied.map_err(|error| Failure::internal(format!("{}: {error}", self.name(work.stage))))
+        Ok(Readied { input, ..Readied::default() })
+    }
+
+    /// A stage's head has failed: a fault of ours.
+    pub(super) fn head_failure(&self, stage: StageId, error: &engine::Error) -> Failure {
+        Failure::internal(format!("{}: {error}", self.name(stage)))
     }
 
     fn bundle_state(&self, stage: StageId) -> BundleState {
