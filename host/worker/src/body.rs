@@ -4,6 +4,7 @@
 //! ```text
 //!  start   transforms from the last to the first, so that what one emits finds its readers started
 //!  process every batch, depth first: a batch goes through the whole body before the next one enters
+//!  timers  those that are due, one after another
 //!  finish  from the first to the last, for the same reason
 //! ```
 //!
@@ -13,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use model::metrics::{MetricName, MetricValue};
-use model::{Batch, Coder, Reader, TransformId, urn};
+use model::{Batch, Coder, FiredTimer, Reader, TransformId, urn};
 
 use crate::outputs::{BATCH_BYTES, BATCH_ROWS};
 use crate::{Error, Outputs, StageSpec};
@@ -22,7 +23,7 @@ use crate::{Error, Outputs, StageSpec};
 pub const ELEMENT_COUNT: &str = "beam:metric:element_count:v1";
 
 /// The body of a stage, resolved once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Body {
     collections: Vec<Collection>,
     /// Collection of each transform's outputs, in the order of [`crate::TransformSpec::outputs`]; empty for a Flatten.
@@ -30,6 +31,8 @@ pub struct Body {
     transforms: Vec<TransformId>,
     /// Indices of the transforms to run: all but Flattens.
     runs: Vec<usize>,
+    /// The transform of each timer family.
+    families: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -50,6 +53,10 @@ pub trait Transforms {
     fn start(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error>;
     /// Rows arrive.
     fn process(&mut self, transform: usize, input: &Batch) -> Result<Vec<(usize, Batch)>, Error>;
+    /// A timer of the transform is due. Workers without timers leave this as it is.
+    fn timer(&mut self, _transform: usize, _timer: &FiredTimer) -> Result<Vec<(usize, Batch)>, Error> {
+        Err(Error::Protocol("a timer is due in a worker that has none".to_owned()))
+    }
     /// The bundle ends.
     fn finish(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error>;
 }
@@ -58,7 +65,7 @@ impl Body {
     /// Resolves collections. Refuses a stage that is not what it must be: our bug, not the user's.
     pub fn of(spec: &StageSpec) -> Result<Body, Error> {
         let mut names = BTreeMap::new();
-        let mut body = Body { collections: Vec::new(), outputs: Vec::new(), transforms: Vec::new(), runs: Vec::new() };
+        let mut body = Body::default();
         body.add(&mut names, &spec.source.collection);
         for (index, transform) in spec.transforms.iter().enumerate() {
             let known = |name: &String| {
@@ -92,6 +99,11 @@ impl Body {
             let collection = *names.get(name).ok_or_else(unknown)?;
             body.collections[collection].sinks.push((index, sink.port.coder.clone()));
         }
+        for family in &spec.timer_families {
+            let owner = body.transforms.iter().position(|transform| *transform == family.transform);
+            let unknown = || Error::Protocol(format!("timers of transform {}, which the stage does not have", family.transform));
+            body.families.push(owner.ok_or_else(unknown)?);
+        }
         Ok(body)
     }
 
@@ -112,10 +124,21 @@ impl Body {
         from == to || collection.parts_of.iter().chain(made).any(|next| self.reaches(*next, to))
     }
 
-    /// Runs one bundle; the result are the element counts of its collections.
+    /// Runs one bundle without timers; the result are the element counts of its collections.
     pub fn run(
         &self,
         input: &[Batch],
+        outputs: &mut Outputs,
+        transforms: &mut dyn Transforms,
+    ) -> Result<Vec<(MetricName, MetricValue)>, Error> {
+        self.run_with_timers(input, &[], outputs, transforms)
+    }
+
+    /// Runs one bundle; the result are the element counts of its collections.
+    pub fn run_with_timers(
+        &self,
+        input: &[Batch],
+        timers: &[FiredTimer],
         outputs: &mut Outputs,
         transforms: &mut dyn Transforms,
     ) -> Result<Vec<(MetricName, MetricValue)>, Error> {
@@ -126,6 +149,12 @@ impl Body {
         }
         for batch in input {
             run.deliver(0, batch, "the stage's input")?;
+        }
+        for timer in timers {
+            let unknown = || Error::Protocol(format!("a timer of family {}, which the stage does not have", timer.family));
+            let transform = *self.families.get(timer.family).ok_or_else(unknown)?;
+            let made = run.transforms.timer(transform, timer)?;
+            run.deliver_all(transform, made)?;
         }
         for transform in &self.runs {
             let made = run.transforms.finish(*transform)?;

@@ -1,15 +1,20 @@
 //! What every worker must do, as tests that a worker's crate runs.
 //!
 //! A [`Subject`] offers a worker and DoFns of known behaviour over the `bytes` coder; [`conformance!`](crate::conformance) makes
-//! a test of every case. Nothing of state, timers and splitting is here: workers that have them test them on top.
+//! a test of every case. State and timers have cases of their own, [`conformance_by_key!`](crate::conformance_by_key), for the
+//! workers that have them. Splitting is not here: workers that have it test it on top.
 
 mod behaviour;
 mod cases;
 mod harness;
+mod keyed;
 
-pub use behaviour::{Behaviour, EDGE_TIMESTAMP_MS, MAIN_TAG, METRIC_COUNTER, METRIC_DISTRIBUTION, POISON, SIDE_TAG, native};
+pub use behaviour::{
+    Behaviour, EDGE_TIMESTAMP_MS, FAMILY, MAIN_TAG, METRIC_COUNTER, METRIC_DISTRIBUTION, POISON, SIDE_TAG, STATE, native,
+};
 pub use cases::*;
 pub use harness::{Dofn, ENVIRONMENT, Subject};
+pub use keyed::*;
 
 /// Makes one test of each case. The argument is an expression that makes a [`Subject`].
 #[macro_export]
@@ -45,12 +50,29 @@ macro_rules! conformance {
     };
 }
 
+/// Makes one test of each case of state and timers.
+#[macro_export]
+macro_rules! conformance_by_key {
+    ($subject:expr) => {
+        $crate::conformance!(@each $subject;
+            state_is_kept_by_key_and_window
+            a_bundle_reads_what_it_has_written
+            state_is_read_to_its_last_page
+            state_that_cannot_be_had_fails_the_bundle
+            changes_of_timers_come_out_in_order
+            timers_that_are_due_reach_their_dofn_in_order
+        );
+    };
+}
+
 #[cfg(test)]
 mod synchronous {
     crate::conformance!(super::native(false));
+    crate::conformance_by_key!(super::native(false));
 }
 
 #[cfg(test)]
 mod asynchronous {
     crate::conformance!(super::native(true));
+    crate::conformance_by_key!(super::native(true));
 }

@@ -1,7 +1,9 @@
 //! A worker whose DoFns are Rust values of this process: the reference for the contract, and the worker of other crates' tests.
 //!
 //! DoFns are found by name (URN [`DOFN_NATIVE`], payload: the name). Bundles run on the calling thread, or, to exercise
-//! completion from elsewhere, on a thread per slot. There is no state, no timers and no splitting here.
+//! completion from elsewhere, on a thread per slot. State and timers are in [`keyed`]; there is no splitting here.
+
+mod keyed;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,10 +11,12 @@ use std::sync::{Arc, mpsc};
 
 use model::batch::Row;
 use model::metrics::{Distribution, MetricName, MetricValue};
-use model::{Batch, BatchBuilder, BundleId, ShardId, TransformId};
+use model::{Batch, BatchBuilder, BundleId, FiredTimer, ShardId, TransformId};
 
 use crate::body::{Body, Transforms};
-use crate::{Bundle, Error, Outcome, Progress, Slot, StageSpec, Worker};
+use crate::{Bundle, Error, Outcome, Progress, Slot, StageSpec, StateAccess, TimerChange, Worker};
+
+pub use keyed::{Cell, TimerId};
 
 /// DoFn URN of this worker.
 pub const DOFN_NATIVE: &str = "purlin:dofn:native:v1";
@@ -30,6 +34,10 @@ pub trait NativeDoFn: Send {
     }
     /// One element.
     fn process(&mut self, row: Row<'_>, out: &mut Emitter) -> Result<(), String>;
+    /// A timer of the DoFn is due.
+    fn on_timer(&mut self, timer: &FiredTimer, _out: &mut Emitter) -> Result<(), String> {
+        Err(format!("no timer was set, but one of family {} is due", timer.family))
+    }
     /// A bundle ends.
     fn finish_bundle(&mut self, _out: &mut Emitter) -> Result<(), String> {
         Ok(())
@@ -48,6 +56,11 @@ pub struct Emitter {
     tags: Vec<String>,
     builders: Vec<BatchBuilder>,
     metrics: BTreeMap<MetricName, MetricValue>,
+    /// During a bundle.
+    state: Option<Arc<dyn StateAccess>>,
+    /// Transform and id of each timer family of the stage.
+    families: Vec<(TransformId, String)>,
+    timers: Vec<TimerChange>,
 }
 
 impl Emitter {
@@ -208,15 +221,14 @@ struct Runner {
 
 impl Runner {
     fn run(&mut self, bundle: Bundle) {
-        let Bundle { id, input, timers, mut outputs, done, .. } = bundle;
+        let Bundle { id, input, timers, mut outputs, state, done, .. } = bundle;
         if self.dofns.is_empty() {
             self.dofns = self.made();
         }
         let body = self.body.clone();
-        let metrics = match timers.is_empty() {
-            true => body.run(&input, &mut outputs, &mut Running { bundle: id, runner: self }),
-            false => Err(Error::Protocol("the native worker has no timers".to_owned())),
-        };
+        self.emitters().for_each(|emitter| emitter.state = Some(state.clone()));
+        let metrics = body.run_with_timers(&input, &timers, &mut outputs, &mut Running { bundle: id, runner: self });
+        self.emitters().for_each(|emitter| emitter.state = None);
         let outcome = metrics.and_then(|metrics| self.outcome(metrics, outputs));
         if outcome.is_err() {
             self.dofns.clear();
@@ -224,21 +236,36 @@ impl Runner {
         done(id, outcome);
     }
 
+    fn emitters(&mut self) -> impl Iterator<Item = &mut Emitter> {
+        self.dofns.iter_mut().flatten().map(|(_, emitter)| emitter)
+    }
+
     fn made(&self) -> Vec<Option<(Box<dyn NativeDoFn>, Emitter)>> {
         let made = self.factories.iter().zip(&self.stage.transforms).map(|(factory, transform)| {
             let tags: Vec<String> = transform.outputs.iter().map(|(tag, _)| tag.clone()).collect();
             let builders = tags.iter().map(|_| BatchBuilder::new()).collect();
-            let emitter = Emitter { transform: transform.id.clone(), tags, builders, metrics: BTreeMap::new() };
+            let families = self.stage.timer_families.iter();
+            let emitter = Emitter {
+                transform: transform.id.clone(),
+                tags,
+                builders,
+                metrics: BTreeMap::new(),
+                state: None,
+                families: families.map(|family| (family.transform.clone(), family.family.clone())).collect(),
+                timers: Vec::new(),
+            };
             factory.as_ref().map(|factory| (factory(), emitter))
         });
         made.collect()
     }
 
     fn outcome(&mut self, mut metrics: Vec<(MetricName, MetricValue)>, outputs: crate::Outputs) -> Result<Outcome, Error> {
-        for (_, emitter) in self.dofns.iter_mut().flatten() {
+        let mut timers = Vec::new();
+        for emitter in self.emitters() {
             metrics.extend(std::mem::take(&mut emitter.metrics));
+            timers.append(&mut emitter.timers);
         }
-        Ok(Outcome { outputs: outputs.finish()?, metrics, ..Outcome::default() })
+        Ok(Outcome { outputs: outputs.finish()?, metrics, timers, ..Outcome::default() })
     }
 }
 
@@ -272,6 +299,10 @@ impl Transforms for Running<'_> {
 
     fn process(&mut self, transform: usize, input: &Batch) -> Result<Vec<(usize, Batch)>, Error> {
         self.call(transform, |dofn, emitter| input.iter().try_for_each(|row| dofn.process(row, emitter)))
+    }
+
+    fn timer(&mut self, transform: usize, timer: &FiredTimer) -> Result<Vec<(usize, Batch)>, Error> {
+        self.call(transform, |dofn, emitter| dofn.on_timer(timer, emitter))
     }
 
     fn finish(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error> {

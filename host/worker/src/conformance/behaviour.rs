@@ -2,11 +2,11 @@
 
 use model::Timestamp;
 use model::batch::Row;
-use model::{pane, window};
+use model::{FiredTimer, WindowCoder, pane, window};
 
 use super::harness::{Dofn, ENVIRONMENT, Subject};
 use crate::Worker;
-use crate::reference::{DOFN_NATIVE, Emitter, NativeDoFn, NativeWorker};
+use crate::reference::{DOFN_NATIVE, Emitter, NativeDoFn, NativeWorker, TimerId};
 
 /// What a DoFn does with elements of the `bytes` coder. Timestamps, windows and panes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,14 @@ pub enum Behaviour {
     Edges,
     /// Emits every element, adds one to [`METRIC_COUNTER`] and the element's length to [`METRIC_DISTRIBUTION`].
     Measure,
+    /// Does with its state [`STATE`], a bag of `bytes` by the element's second byte and window, what the first byte says: `+`
+    /// adds the rest of the element, `-` clears, `?` emits the members one after another, each with its length in front,
+    /// `!` fails after it has added the rest.
+    Remember,
+    /// Sets (`+`) or clears (`-`) the timer of family [`FAMILY`] whose key is the element's second byte and whose tag is the rest.
+    /// It is to fire at the element's time and holds nothing. When a timer fires, emits `fired` and its tag at its time, and sets
+    /// it again for one millisecond later, holding its time.
+    Remind,
 }
 
 /// Tag of the main output.
@@ -40,6 +48,11 @@ pub const EDGE_TIMESTAMP_MS: i64 = 7;
 pub const METRIC_COUNTER: &str = "seen";
 /// Name of its distribution.
 pub const METRIC_DISTRIBUTION: &str = "sizes";
+
+/// The state of [`Behaviour::Remember`].
+pub const STATE: &str = "members";
+/// The timer family of [`Behaviour::Remind`].
+pub const FAMILY: &str = "reminders";
 
 /// The reference worker with all behaviours.
 pub fn native(asynchronous: bool) -> impl Subject {
@@ -68,6 +81,8 @@ impl Subject for Native {
                     if content(row) == POISON { Err("this is poison".to_owned()) } else { Ok(()) }
                 }
             })
+            .with("Remember", || remember)
+            .with("Remind", || Remind)
             .with("Edges", || Edges { seen: 0 })
             .with("Measure", || {
                 emitting(|_, measured| {
@@ -107,6 +122,46 @@ pub(super) fn element(content: &[u8]) -> Vec<u8> {
     let mut value = Vec::new();
     model::reader::put_length_prefixed(&mut value, content);
     value
+}
+
+/// The one window of a row of the suite.
+fn window_of<'a>(row: Row<'a>) -> &'a [u8] {
+    WindowCoder::Interval.windows_of(row.windows).expect("the suite's windows are intervals")[0]
+}
+
+fn remember(row: Row<'_>, out: &mut Emitter) -> Result<(), String> {
+    let (does, key, rest) = (content(row)[0], element(&content(row)[1..2]), element(&content(row)[2..]));
+    let members = out.bag(STATE, &key, window_of(row))?;
+    match does {
+        b'+' => members.append(&rest),
+        b'-' => members.clear(),
+        b'?' => {
+            out.emit(MAIN_TAG, Row { value: &element(&members.read()?), ..row });
+            Ok(())
+        }
+        _ => members.append(&rest).and(Err("this is too much".to_owned())),
+    }
+}
+
+struct Remind;
+
+impl NativeDoFn for Remind {
+    fn process(&mut self, row: Row<'_>, out: &mut Emitter) -> Result<(), String> {
+        let (content, key) = (content(row), element(&content(row)[1..2]));
+        let id = TimerId { family: FAMILY, tag: &content[2..], key: &key, window: window_of(row) };
+        match content[0] {
+            b'+' => out.set_timer(id, row.timestamp, Timestamp::MAX),
+            _ => out.clear_timer(id),
+        }
+    }
+
+    fn on_timer(&mut self, timer: &FiredTimer, out: &mut Emitter) -> Result<(), String> {
+        let value = element(&[b"fired ", &timer.tag[..]].concat());
+        let windows = window::single(&timer.window);
+        out.emit(MAIN_TAG, Row { value: &value, timestamp: timer.fire, windows: &windows, pane: &timer.pane });
+        let id = TimerId { family: FAMILY, tag: &timer.tag, key: &timer.key, window: &timer.window };
+        out.set_timer(id, Timestamp::from_millis(timer.fire.millis() + 1), timer.fire)
+    }
 }
 
 struct Edges {

@@ -14,8 +14,8 @@ use model::{
 use super::behaviour::{Behaviour, MAIN_TAG, element};
 use crate::outputs::{OutputOptions, Target};
 use crate::{
-    Bundle, Delivery, Error, Outcome, Outputs, Page, PortSpec, Routing, SinkSpec, Slot, StageSpec, StateAccess, StateKey,
-    TransformSpec, Worker,
+    Bundle, Delivery, Error, FiredTimer, Outcome, Outputs, Page, PortSpec, Routing, SinkSpec, Slot, StageSpec, StateAccess,
+    StateKey, TimerFamily, TransformSpec, Worker,
 };
 
 /// A worker under test.
@@ -53,11 +53,13 @@ pub(super) struct StageBuilder<'a> {
     transforms: Vec<TransformSpec>,
     sinks: Vec<String>,
     windows: WindowCoder,
+    families: Vec<TimerFamily>,
 }
 
 impl<'a> StageBuilder<'a> {
     pub(super) fn new(subject: &'a dyn Subject) -> Self {
-        StageBuilder { subject, transforms: Vec::new(), sinks: Vec::new(), windows: WindowCoder::Interval }
+        let (transforms, sinks, families) = (Vec::new(), Vec::new(), Vec::new());
+        StageBuilder { subject, transforms, sinks, windows: WindowCoder::Interval, families }
     }
 
     /// Everything is in the global window: see [`global_batch`].
@@ -83,6 +85,14 @@ impl<'a> StageBuilder<'a> {
             input: input.to_owned(),
             outputs: outputs.iter().map(|(tag, collection)| (tag.to_string(), collection.to_string())).collect(),
         });
+        self
+    }
+
+    /// A family of event-time timers of the latest transform.
+    pub(super) fn timers(mut self, family: &str) -> Self {
+        let transform = self.transforms.last().expect("timers follow their transform").id.clone();
+        let (family, window_coder) = (family.to_owned(), self.windows);
+        self.families.push(TimerFamily { transform, family, event_time: true, key_coder: Coder::Bytes, window_coder });
         self
     }
 
@@ -126,7 +136,7 @@ impl<'a> StageBuilder<'a> {
             transforms: self.transforms,
             descriptor: Bytes::new(),
             source: port("source".to_owned(), "in"),
-            timer_families: Vec::new(),
+            timer_families: self.families,
             splittable: false,
         }))
     }
@@ -170,7 +180,20 @@ pub(super) fn global_batch(contents: &[&[u8]]) -> Batch {
 
 /// Runs one bundle and waits for its completion.
 pub(super) fn run(slot: &mut dyn Slot, stage: &StageSpec, id: u64, input: Vec<Batch>) -> Result<Outcome, Error> {
-    let completed = start(slot, stage, id, input);
+    complete(start(slot, stage, id, input))
+}
+
+/// Runs one bundle of rows or timers on some state.
+pub(super) fn run_keyed(
+    slot: &mut dyn Slot,
+    stage: &StageSpec,
+    (input, timers): (Vec<Batch>, Vec<FiredTimer>),
+    state: &Arc<dyn StateAccess>,
+) -> Result<Outcome, Error> {
+    complete(start_keyed(slot, stage, 0, (input, timers), state.clone()))
+}
+
+fn complete(completed: mpsc::Receiver<Result<Outcome, Error>>) -> Result<Outcome, Error> {
     let result = completed.recv_timeout(BUNDLE_TIMEOUT).expect("a bundle completes");
     assert!(completed.recv_timeout(BUNDLE_TIMEOUT).is_err(), "a bundle completes once");
     result
@@ -183,6 +206,16 @@ pub(super) fn start(
     id: u64,
     input: Vec<Batch>,
 ) -> mpsc::Receiver<Result<Outcome, Error>> {
+    start_keyed(slot, stage, id, (input, Vec::new()), Arc::new(NoState))
+}
+
+fn start_keyed(
+    slot: &mut dyn Slot,
+    stage: &StageSpec,
+    id: u64,
+    (input, timers): (Vec<Batch>, Vec<FiredTimer>),
+    state: Arc<dyn StateAccess>,
+) -> mpsc::Receiver<Result<Outcome, Error>> {
     let (sender, receiver) = mpsc::channel();
     let stager: crate::outputs::Stager = Arc::new(|batch| Ok(Box::new(batch)));
     let outputs = Outputs::new(stage, OutputOptions { shards: 1, shard: ShardId(0), first: 0, stager });
@@ -190,8 +223,7 @@ pub(super) fn start(
         assert_eq!(bundle, BundleId(id), "a completion names its bundle");
         sender.send(result).expect("the case waits for the completion");
     };
-    let state = Arc::new(NoState);
-    slot.start(Bundle { id: BundleId(id), shard: ShardId(0), input, timers: Vec::new(), state, outputs, done: Box::new(done) });
+    slot.start(Bundle { id: BundleId(id), shard: ShardId(0), input, timers, state, outputs, done: Box::new(done) });
     receiver
 }
 
