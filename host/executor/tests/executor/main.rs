@@ -14,3 +14,4 @@ mod asides;
 mod control;
 mod failures;
 mod side_inputs;
+mod user_state;

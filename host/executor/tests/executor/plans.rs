@@ -6,7 +6,8 @@ use bytes::Bytes;
 use model::windowing::WindowingStrategy;
 use model::{Coder, EnvironmentId, StageId, TransformId, WindowCoder, urn};
 use plan::{
-    Aside, Body, Head, Input, Origins, Plan, Reader, Routing, SideInput, Sink, Stage, Transform, WindowMapping, WindowMerging,
+    Aside, Body, Head, Input, Origins, Plan, Reader, Routing, SideInput, Sink, Stage, StateKind, Transform, UserState,
+    WindowMapping, WindowMerging,
 };
 use worker::reference::DOFN_NATIVE;
 
@@ -145,6 +146,13 @@ impl Plans {
             readers: Vec::new(),
         };
         self.stages[stage.0 as usize].merging = Some(WindowMerging { aside: Aside { body, sink }, window });
+    }
+
+    /// A user state of the first transform of `stage`.
+    pub(crate) fn state(&mut self, stage: StageId, state: &str, kind: StateKind) {
+        let body = self.stages[stage.0 as usize].body.as_mut().expect("a transform has state");
+        let transform = body.transforms[0].id.clone();
+        body.states.push(UserState { transform, state: state.to_owned(), kind });
     }
 
     /// The stage that makes a collection.
