@@ -400,6 +400,22 @@ impl BatchBuilder {
         self.end_row(timestamp, windows, pane);
     }
 
+    /// Adds all rows of a batch, column by column.
+    ///
+    /// # Panics
+    /// As [`BatchBuilder::push`].
+    pub fn push_batch(&mut self, batch: &Batch) {
+        let Some(last) = batch.rows().checked_sub(1) else { return };
+        let (row, values) = (self.ends.len(), batch.range(0).start..batch.range(last).end);
+        let (from, to) = (self.values.len(), values.start);
+        self.values.extend_from_slice(&batch.values[values]);
+        u32::try_from(self.values.len()).expect("a batch is cut before it reaches 4 GiB");
+        self.ends.extend(batch.ends[..=last].iter().map(|end| (from + *end as usize - to) as u32));
+        self.timestamps.extend((0..=last).map(|row| batch.timestamp(row)));
+        self.windows.push_all(row, &batch.windows, batch.rows());
+        self.panes.push_all(row, &batch.panes, batch.rows());
+    }
+
     #[inline]
     fn end_row(&mut self, timestamp: Timestamp, windows: &[u8], pane: &[u8]) {
         let end = u32::try_from(self.values.len()).expect("a batch is cut before it reaches 4 GiB");
@@ -443,6 +459,21 @@ impl DictionaryBuilder {
         if self.entries.get(self.last as usize).is_none_or(|entry| entry != bytes) {
             self.last = self.number(bytes);
         }
+        self.push_last(row);
+    }
+
+    /// Adds the entries of `rows` rows of another dictionary, each of which is looked up once.
+    fn push_all(&mut self, row: usize, other: &Dictionary, rows: usize) {
+        let mut numbers: Vec<Option<u32>> = vec![None; other.entries().len()];
+        for (at, row) in (0..rows).zip(row..) {
+            let entry = other.entry_of(at);
+            self.last = *numbers[entry].get_or_insert_with(|| self.number(&other.entries()[entry]));
+            self.push_last(row);
+        }
+    }
+
+    #[inline]
+    fn push_last(&mut self, row: usize) {
         if self.last > 0 && self.index.is_empty() {
             self.index = vec![0; row];
         }
@@ -480,6 +511,26 @@ mod tests {
             builder.push(Row { value: value.as_bytes(), timestamp, windows, pane: pane::NO_FIRING });
         }
         builder.finish()
+    }
+
+    #[test]
+    fn a_batch_of_batches_has_their_rows() {
+        let other: &[u8] = b"other";
+        let parts = [
+            batch(&[("a", 1, window::GLOBAL_SET), ("bc", 1, window::GLOBAL_SET)]),
+            batch(&[]),
+            batch(&[("", 2, other), ("def", 3, window::GLOBAL_SET), ("g", 3, other)]),
+            batch(&[("h", 3, other), ("i", 3, window::GLOBAL_SET)]).slice(1..2),
+            batch(&[("x", 3, other), ("j", 4, b"third"), ("y", 3, other)]).slice(1..2),
+        ];
+        let (mut at_once, mut by_row) = (BatchBuilder::new(), BatchBuilder::new());
+        for part in &parts {
+            at_once.push_batch(part);
+            part.iter().for_each(|row| by_row.push(row));
+        }
+        let (at_once, by_row) = (at_once.finish(), by_row.finish());
+        assert!(at_once.iter().eq(by_row.iter()));
+        assert_eq!(at_once.rows(), 7);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Collects a bundle's output: routes rows to shards, cuts batches, and hands them on before they fill the memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::batch::Row;
@@ -94,12 +95,13 @@ struct Lane {
     readers: Vec<(StageId, u32)>,
     targets: Vec<Target>,
     slots: Vec<LaneSlot>,
+    /// For lanes that keep windows apart: the slot of each window set and target.
+    by_window: BTreeMap<Vec<u8>, Vec<Option<usize>>>,
     next: usize,
 }
 
 struct LaneSlot {
     target: Target,
-    windows: Vec<u8>,
     builder: BatchBuilder,
 }
 
@@ -152,16 +154,30 @@ impl Outputs {
     /// Takes all rows of a batch for a sink; rows that need no routing are passed on without a copy.
     pub fn push_batch(&mut self, sink: usize, batch: &Batch) -> Result<(), Error> {
         let whole = self.sinks[sink].lanes.iter().all(Lane::takes_whole_batches);
-        if !whole || batch.value_bytes() < BATCH_BYTES / 4 {
+        if !whole {
             return batch.iter().try_for_each(|row| self.push(sink, row));
         }
         self.bytes.fetch_add(batch.value_bytes() as u64, std::sync::atomic::Ordering::Relaxed);
+        if batch.value_bytes() < BATCH_BYTES / 4 && batch.rows() < BATCH_ROWS / 4 {
+            return self.add_small(sink, batch);
+        }
         self.cut(sink, true)?;
         let outputs = &self.sinks[sink];
         for lane in &outputs.lanes {
             emit(&mut self.finished, &self.stager, outputs.window_coder, lane, lane.slots[0].target, batch)?;
         }
         Ok(())
+    }
+
+    /// Takes a batch that is better copied than passed on by itself, for lanes that need no routing.
+    fn add_small(&mut self, sink: usize, batch: &Batch) -> Result<(), Error> {
+        let mut full = false;
+        for lane in &mut self.sinks[sink].lanes {
+            let builder = &mut lane.slots[0].builder;
+            builder.push_batch(batch);
+            full |= builder.value_bytes() >= BATCH_BYTES || builder.rows() >= BATCH_ROWS;
+        }
+        if full { self.cut(sink, false) } else { Ok(()) }
     }
 
     /// Everything collected, as batches in order per target.
@@ -186,6 +202,7 @@ impl Outputs {
             }
             if lane.per_window {
                 lane.slots.clear();
+                lane.by_window.clear();
             }
         }
         Ok(())
@@ -251,10 +268,17 @@ impl Lane {
             Routing::Broadcast => vec![Target::Broadcast],
             Routing::ByKey | Routing::RoundRobin => (0..options.shards).map(|shard| Target::Shard(ShardId(shard))).collect(),
         };
-        let slots =
-            if delivery.per_window { Vec::new() } else { targets.iter().map(|target| LaneSlot::new(*target, &[])).collect() };
+        let slots = if delivery.per_window { Vec::new() } else { targets.iter().map(|target| LaneSlot::new(*target)).collect() };
         let next = options.first as usize % targets.len();
-        Lane { routing: delivery.routing, per_window: delivery.per_window, readers: vec![reader], targets, slots, next }
+        Lane {
+            routing: delivery.routing,
+            per_window: delivery.per_window,
+            readers: vec![reader],
+            targets,
+            slots,
+            by_window: BTreeMap::new(),
+            next,
+        }
     }
 
     fn takes_whole_batches(&self) -> bool {
@@ -274,20 +298,23 @@ impl Lane {
                 self.next
             }
         };
-        Ok(if self.per_window { self.window_slot(self.targets[target], row.windows) } else { target })
+        Ok(if self.per_window { self.window_slot(target, row.windows) } else { target })
     }
 
-    fn window_slot(&mut self, target: Target, windows: &[u8]) -> usize {
-        let same = |slot: &LaneSlot| slot.target == target && slot.windows == windows;
-        self.slots.iter().rposition(same).unwrap_or_else(|| {
-            self.slots.push(LaneSlot::new(target, windows));
+    fn window_slot(&mut self, target: usize, windows: &[u8]) -> usize {
+        if !self.by_window.contains_key(windows) {
+            self.by_window.insert(windows.to_vec(), vec![None; self.targets.len()]);
+        }
+        let slots = self.by_window.get_mut(windows).expect("it was added above");
+        *slots[target].get_or_insert_with(|| {
+            self.slots.push(LaneSlot::new(self.targets[target]));
             self.slots.len() - 1
         })
     }
 }
 
 impl LaneSlot {
-    fn new(target: Target, windows: &[u8]) -> Self {
-        LaneSlot { target, windows: windows.to_vec(), builder: BatchBuilder::new() }
+    fn new(target: Target) -> Self {
+        LaneSlot { target, builder: BatchBuilder::new() }
     }
 }
