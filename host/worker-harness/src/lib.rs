@@ -12,6 +12,7 @@
 //! bundle is retried (that is the executor's business). Callers are plain threads; tokio stays inside.
 
 mod active;
+mod cache_token;
 mod descriptor;
 mod environment;
 mod external;

@@ -15,6 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use worker::{Bundle, Completion, Error, Outcome, Progress};
 
 use crate::active::{ActiveBundle, Collected, Settled};
+use crate::cache_token::{Remembered, of_user_state};
 use crate::descriptor::PreparedStage;
 use crate::environment::Environment;
 use crate::feed::{Feed, Route};
@@ -38,6 +39,7 @@ pub(crate) struct Run {
     pub(crate) stage: Arc<PreparedStage>,
     pub(crate) progress: Arc<Mutex<Progress>>,
     pub(crate) finalizable: Arc<Mutex<Finalizable>>,
+    pub(crate) remembered: Arc<Mutex<Remembered>>,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     /// The fraction of a split that was asked for and not passed on yet.
     pub(crate) wanted: Option<f64>,
@@ -123,7 +125,9 @@ impl Run {
 
         let large = if route == Route::Alone { harness.large_stream() } else { None };
         let stream = large.as_ref().map(|large| large.name()).unwrap_or_default();
+        let token = locked(&self.remembered).begin(&harness.id);
         let mut request = ProcessBundleRequest {
+            cache_tokens: vec![of_user_state(token.clone())],
             process_bundle_descriptor_id: self.stage.descriptor_id.clone(),
             data_stream_id: stream.clone(),
             ..Default::default()
@@ -145,7 +149,9 @@ impl Run {
                 drop(large);
             });
         }
-        self.outcome(&harness, &active, result?, remainder, work.id).await
+        let outcome = self.outcome(&harness, &active, result?, remainder, work.id).await?;
+        locked(&self.remembered).succeeded(&harness.id, token);
+        Ok(outcome)
     }
 
     /// Sees a bundle through until it settles, or is given up.

@@ -9,6 +9,7 @@ use proto::fnapi::instruction_request::Request;
 use tokio::sync::mpsc;
 use worker::{Bundle, Progress, Slot};
 
+use crate::cache_token::Remembered;
 use crate::descriptor::PreparedStage;
 use crate::environment::Environment;
 use crate::harness::{Harness, locked};
@@ -23,6 +24,7 @@ pub(crate) struct HarnessSlot {
     stage: Arc<PreparedStage>,
     running: Option<Running>,
     finalizable: Arc<Mutex<Finalizable>>,
+    remembered: Arc<Mutex<Remembered>>,
 }
 
 struct Running {
@@ -51,7 +53,7 @@ impl Finalizable {
 
 impl HarnessSlot {
     pub(crate) fn new(environment: Arc<Environment>, position: usize, stage: Arc<PreparedStage>) -> Self {
-        HarnessSlot { environment, position, stage, running: None, finalizable: Arc::default() }
+        HarnessSlot { environment, position, stage, running: None, finalizable: Arc::default(), remembered: Arc::default() }
     }
 
     fn command(&self, bundle: BundleId, command: Command) {
@@ -73,6 +75,7 @@ impl Slot for HarnessSlot {
             stage: self.stage.clone(),
             progress,
             finalizable: self.finalizable.clone(),
+            remembered: self.remembered.clone(),
             commands,
             wanted: None,
         };

@@ -38,7 +38,11 @@ impl Shard {
         }
         let mut of_user = match running.state.finish(&running.expired) {
             Ok(writes) => writes,
-            Err(error) => return self.try_again(bundle, stage, error),
+            Err(error) => {
+                // The worker believes that its writes will be durable, and must not go by them.
+                self.slots.remove(&stage);
+                return self.try_again(bundle, stage, error);
+            }
         };
         self.change_timers(bundle, &mut running, std::mem::take(&mut outcome.timers))?;
         let mut writes = running.head.into_writes();

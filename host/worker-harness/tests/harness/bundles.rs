@@ -78,6 +78,39 @@ async fn elements_come_back_from_every_sink() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn user_state_may_be_kept_until_a_bundle_fails() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let script = move |mut sdk: Sdk| {
+        let sender = sender.clone();
+        async move {
+            while let Some((id, request)) = sdk.next_bundle().await {
+                let [token] = &request.cache_tokens[..] else { panic!("one token, not {:?}", request.cache_tokens) };
+                assert!(matches!(token.r#type, Some(process_bundle_request::cache_token::Type::UserState(_))));
+                sender.send(token.token.clone()).unwrap();
+                match request.elements.is_some() {
+                    true => sdk.error(&id, "this time only"),
+                    false => sdk.finish(&id, Default::default()),
+                }
+            }
+        }
+    };
+    let setup = setup(&["control_request_elements_embedding:v1"], |_| {}, script);
+    let spec = stage(&[], &[]);
+    let mut slot = setup.slot(&spec);
+    let large = vec![0; 1 << 20];
+    // Only small bundles are embedded, and those fail here.
+    let tokens: Vec<Bytes> = [true, true, false, true, true]
+        .map(|succeeds| {
+            let value: &[u8] = if succeeds { &large } else { b"small" };
+            assert_eq!(run(&mut *slot, &spec, &[value]).is_ok(), succeeds);
+            receiver.recv_timeout(Duration::from_secs(10)).unwrap()
+        })
+        .to_vec();
+    assert!(tokens[0] == tokens[1] && tokens[1] == tokens[2], "{tokens:?}");
+    assert!(tokens[3] != tokens[2] && tokens[3] == tokens[4], "{tokens:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn descriptors_have_ids_and_endpoints() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let script = move |mut sdk: Sdk| {
