@@ -23,28 +23,10 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
+use worker_harness::Severity;
 
 use crate::clock;
 use crate::config::{LogKind, LogLevel};
-
-/// Severity of a line from an SDK worker (`LogEntry.Severity`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Of the SDK's inner loops.
-    Trace,
-    /// For debugging.
-    Debug,
-    /// What happens.
-    Info,
-    /// Normal but worth a look.
-    Notice,
-    /// Look here first.
-    Warn,
-    /// Something failed.
-    Error,
-    /// The worker is about to die of it.
-    Critical,
-}
 
 /// Writes a line that an SDK worker sent into the server's log.
 pub fn sdk_line(job: &str, severity: Severity, message: &str, transform: Option<&str>, worker: &str) {

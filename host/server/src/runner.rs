@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use executor::job::{Clock, Shared};
 use executor::{Failure, Job, JobSpec};
 use model::{EnvironmentId, StageId, Timestamp, urn};
+use server::logging;
 use server::run::{End, Error, Importance, JobRunner, Metrics, Observer, RunningJob, StageStatus, Submission};
 use worker::Worker;
 use worker_harness::{EnvironmentOptions, HarnessHost, LogEntry, LogSink, ResolvedArtifact, Severity, Timeouts};
@@ -113,13 +114,7 @@ impl LogSink for JobLog {
     fn log(&self, entry: LogEntry) {
         let LogEntry { severity, message, trace, transform, worker, .. } = entry;
         let text = if trace.is_empty() { message } else { format!("{message}\n{trace}") };
-        let job = &self.job;
-        match severity {
-            Severity::Trace | Severity::Debug => tracing::debug!(job, worker, transform, "{text}"),
-            Severity::Info | Severity::Notice => tracing::info!(job, worker, transform, "{text}"),
-            Severity::Warn => tracing::warn!(job, worker, transform, "{text}"),
-            Severity::Error | Severity::Critical => tracing::error!(job, worker, transform, "{text}"),
-        }
+        logging::sdk_line(&self.job, severity, &text, Some(&*transform).filter(|id| !id.is_empty()), &worker);
         if severity >= Severity::Warn {
             // What a harness logs is not why the job failed: ERROR is kept for that.
             self.observer.message(Importance::Warning, &text);

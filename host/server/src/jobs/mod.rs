@@ -110,11 +110,15 @@ impl Jobs {
         let options = request.pipeline_options.unwrap_or_default();
         let planned = self.planning.plan(pipeline.clone()).await?;
         let settings = options::settings(&options, &self.config);
-        let (plan, (settings, step_names)) = match (planned, settings) {
+        let (plan, (mut settings, step_names)) = match (planned, settings) {
             (Ok(plan), Ok(settings)) => (plan, settings),
             (Ok(_), Err(options)) => return Err(planning::refused(None, &options)),
             (Err(problems), settings) => return Err(planning::refused(Some(problems), &settings.err().unwrap_or_default())),
         };
+        if !plan.scripts.is_empty() {
+            // A TestStream says what happens in which order, which takes one place that decides it.
+            settings.shards = 1;
+        }
         let name = Options(&options).text("job_name").or(Some(request.job_name.as_str()).filter(|name| !name.is_empty()));
         let name = name.unwrap_or("job").chars().take(1_000).collect();
         let (id, token) = (format!("prepared-{:016x}", random()), format!("{:016x}{:016x}", random(), random()));
