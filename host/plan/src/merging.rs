@@ -4,7 +4,10 @@ use model::windowing::{Merging, WindowFn};
 use model::{StageId, TransformId, WindowCoder, urn};
 use prost::Message;
 use proto::fnapi::{ProcessBundleDescriptor, RemoteGrpcPort};
-use proto::pipeline::{FunctionSpec, PCollection, PTransform, WindowingStrategy, is_bounded, merge_status};
+use proto::pipeline::{
+    FunctionSpec, PCollection, PTransform, Trigger, WindowingStrategy, accumulation_mode, closing_behavior, is_bounded,
+    merge_status, on_time_behavior, output_time, trigger,
+};
 
 use crate::coders::{BYTES, CoderRef, GLOBAL_WINDOW, ITERABLE, KV, WINDOWED_VALUE};
 use crate::graph::CollectionRef;
@@ -106,7 +109,15 @@ impl Lowering<'_> {
             window_fn: Some(FunctionSpec { urn: "beam:window_fn:global_windows:v1".to_owned(), payload: Default::default() }),
             merge_status: merge_status::Enum::NonMerging as i32,
             window_coder_id: global_id,
-            ..Default::default()
+            // SDKs read all of it, whether it counts or not.
+            trigger: Some(Trigger { trigger: Some(trigger::Trigger::Default(trigger::Default {})) }),
+            accumulation_mode: accumulation_mode::Enum::Discarding as i32,
+            output_time: output_time::Enum::EndOfWindow as i32,
+            closing_behavior: closing_behavior::Enum::EmitIfNonempty as i32,
+            on_time_behavior: on_time_behavior::Enum::FireAlways as i32,
+            allowed_lateness: 0,
+            assigns_to_one_window: true,
+            environment_id: String::new(),
         };
         let environment = self.environments.message(&merge.environment_id);
         ProcessBundleDescriptor {
