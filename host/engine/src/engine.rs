@@ -7,17 +7,20 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use model::{Batch, BundleId, ShardId, StageId, Timestamp};
+use model::{Batch, BundleId, ShardId, StageId, TimerChange, Timestamp};
 
+use crate::error::Error;
 use crate::gate;
-use crate::grouping::{Clocks, Delta, Error, Grouping, Limits, WindowMerger};
+use crate::grouping::{Clocks, Limits, WindowMerger};
 use crate::inflight::{InFlight, Work};
+use crate::kept::{Delta, Kept};
+use crate::keyed::{self, Readied};
 use crate::pending::{Entry, EntryRows, Pending, Position, Wait};
 use crate::policy::Options;
-use crate::schedule::{Load, Schedule};
+use crate::schedule::{Load, PASSED_OVER_MAX, Schedule};
 use crate::state::KeyedState;
 use crate::stuck::{HeldBy, Producer, StageStatus};
-use crate::topology::{Head, StageShape, Topology};
+use crate::topology::{StageShape, Topology};
 use crate::watermark::Watermarks;
 
 /// One shard of one job. See the crate's documentation.
@@ -72,32 +75,20 @@ pub struct Engine {
     now_ms: i64,
 }
 
-/// What a bundle of a keyed stage is to run: rows or timers of any number of keys, but never both for one key.
-#[derive(Debug, Default)]
-pub struct Readied {
-    /// Rows, in order.
-    pub input: Vec<Batch>,
-    /// Timers, in order of their time per key.
-    pub timers: Vec<model::FiredTimer>,
-    /// Encoded keys and windows that expire with this bundle: after it has run their state is to be cleared, and what it did
-    /// to it is of no account. Perhaps nothing else is to be run.
-    pub expired: Vec<(bytes::Bytes, bytes::Bytes)>,
-    /// Copies of rows (one per window) that came after their window had expired, or too late to be sorted.
-    pub dropped_rows: u64,
-}
-
 #[derive(Debug)]
 struct Stage {
     id: StageId,
     shape: StageShape,
     pending: Pending,
-    grouping: Option<Grouping>,
+    kept: Kept,
     /// See [`Engine::gather`].
     gathers: bool,
+    /// Bundles of rows since the last one without, while something else was due.
+    passed_over: u32,
     dropped_rows: u64,
 }
 
-/// What a grouping bundle changes once it is durable.
+/// What a bundle of a grouping or keyed stage changes once it is durable.
 #[derive(Debug)]
 struct Applied {
     delta: Delta,
@@ -130,12 +121,12 @@ impl Engine {
         self.stages[stage.0 as usize].gathers = true;
     }
 
-    /// Recovery, before the first event: rebuilds the indexes of all grouping stages from state, which has only cells that
-    /// [`Engine::group`] wrote.
+    /// Recovery, before the first event: rebuilds the indexes of all grouping and keyed stages from state, which has only
+    /// cells that [`Engine::group`], [`Engine::key`] and [`Engine::timers`] wrote.
     pub fn restore(&mut self, state: &dyn KeyedState) -> Result<(), Error> {
         for stage in &mut self.stages {
-            if let Some(grouping) = &mut stage.grouping {
-                grouping.restore(state)?;
+            if stage.kept.is_something() {
+                stage.kept.restore(state)?;
                 self.watermarks.restore_input(stage.id, state)?;
             }
         }
@@ -163,9 +154,22 @@ impl Engine {
         self.now_ms = self.now_ms.max(now_ms);
         self.settle();
         let stage = self.pick()?;
-        let Stage { shape, pending, .. } = &mut self.stages[stage.0 as usize];
-        let entries = pending.take(self.options.input_limits(&shape.head));
+        let entries = self.take(stage);
         Some(self.in_flight.start(stage, entries))
+    }
+
+    /// Rows for a bundle; none where the stage has something to do that comes before them.
+    fn take(&mut self, id: StageId) -> Vec<EntryRows> {
+        let clocks = self.clocks(id);
+        let Stage { shape, pending, kept, passed_over, .. } = &mut self.stages[id.0 as usize];
+        let due = pending.is_ready() && kept.due(clocks);
+        let rows = pending.min_hold().map_or(Timestamp::MAX, |(hold, _)| hold);
+        if due && kept.goes_first(clocks, rows, *passed_over >= PASSED_OVER_MAX) {
+            *passed_over = 0;
+            return Vec::new();
+        }
+        *passed_over = if due { *passed_over + 1 } else { 0 };
+        pending.take(self.options.input_limits(&shape.head))
     }
 
     /// For work of a grouping stage: absorbs its rows and fires what is due, within the limits. `rows` are the batches
@@ -184,49 +188,68 @@ impl Engine {
         self.settle();
         let clocks = self.clocks(work.stage);
         let limits = Limits { bytes_max: self.options.bytes_max, keys_max: self.options.firing_keys_max() };
-        let running = self.in_flight.get_mut(work.bundle);
-        assert_eq!(running.stage, work.stage, "{} is of another stage", work.bundle);
-        assert!(running.delta.is_none() && running.finished.is_none(), "{} is grouped twice", work.bundle);
-        let grouping = self.stages[work.stage.0 as usize].grouping.as_ref();
-        let grouping = grouping.unwrap_or_else(|| panic!("{} does not group", work.stage));
+        let grouping = self.stages[work.stage.0 as usize].kept.groups(work.stage);
         let grouped = grouping.run(rows, clocks, limits, state, merger)?;
         self.watermarks.save_input(work.stage, state);
-        running.delta = Some(Applied { delta: grouped.delta, dropped_rows: grouped.dropped_rows });
+        self.changes(work, Applied { delta: Delta::Groups(grouped.delta), dropped_rows: grouped.dropped_rows });
         Ok(grouped.panes)
     }
 
-    /// For work of a keyed stage: drops what is late, orders what is to be sorted, and says which timers fire. `rows` are the
-    /// batches of `work.entries` in order, cut to their rows. State writes go to `state`; what becomes of the indexes is kept
-    /// until [`Engine::committed`]. After an error the bundle is still in flight; it can only fail.
-    pub fn key(&mut self, _work: &Work, _rows: &[Batch], _now_ms: i64, _state: &mut dyn KeyedState) -> Result<Readied, Error> {
-        unimplemented!()
+    /// Keeps what a bundle changes until it is durable.
+    fn changes(&mut self, work: &Work, applied: Applied) {
+        let running = self.in_flight.get_mut(work.bundle);
+        assert_eq!(running.stage, work.stage, "{} is of another stage", work.bundle);
+        assert!(running.delta.is_none() && running.finished.is_none(), "{} is grouped or keyed twice", work.bundle);
+        running.delta = Some(applied);
     }
 
-    /// For work of a keyed stage, after [`Engine::key`] and before [`Engine::finish`]: what its bundle did to timers. `state`
-    /// has the writes of [`Engine::key`].
-    pub fn timers(
-        &mut self,
-        _bundle: BundleId,
-        _changes: Vec<model::TimerChange>,
-        _state: &mut dyn KeyedState,
-    ) -> Result<(), Error> {
-        unimplemented!()
+    /// For work of a keyed stage: drops what is late, puts by what is to be sorted, and says what fires. `rows` are the
+    /// batches of `work.entries` in order, cut to their rows. State writes go to `state`; what becomes of the indexes is kept
+    /// until [`Engine::committed`]. After an error the bundle is still in flight; it can only fail.
+    pub fn key(&mut self, work: &Work, rows: &[Batch], now_ms: i64, state: &mut dyn KeyedState) -> Result<Readied, Error> {
+        self.now_ms = self.now_ms.max(now_ms);
+        self.settle();
+        let keys = self.stages[work.stage.0 as usize].kept.keys(work.stage);
+        let (readied, delta) = keys.run(rows, self.key_clocks(work.stage), self.options.key_limits(), state)?;
+        self.watermarks.save_input(work.stage, state);
+        self.changes(work, Applied { delta: Delta::Keys(Box::new(delta)), dropped_rows: readied.dropped_rows });
+        Ok(readied)
+    }
+
+    /// For work of a keyed stage, after [`Engine::key`] and before [`Engine::finish`]: what its bundle did to timers, in the
+    /// order in which it did. It need not be called for a bundle that did nothing to any. `state` has the writes of
+    /// [`Engine::key`]. After an error the bundle is still in flight; it can only fail.
+    ///
+    /// A timer that cannot fire before its window ends is not set, and changes for pairs that expire with the bundle are
+    /// of no account.
+    pub fn timers(&mut self, bundle: BundleId, changes: Vec<TimerChange>, state: &mut dyn KeyedState) -> Result<(), Error> {
+        let running = self.in_flight.get_mut(bundle);
+        assert!(running.finished.is_none(), "{bundle} sets timers after it has finished");
+        let stage = running.stage;
+        let Some(Applied { delta: Delta::Keys(delta), dropped_rows }) = running.delta.take() else {
+            panic!("{bundle} sets timers, but is not keyed");
+        };
+        let keys = self.stages[stage.0 as usize].kept.keys(stage);
+        let delta = keys.change(*delta, changes, self.key_clocks(stage), state)?;
+        self.in_flight.get_mut(bundle).delta = Some(Applied { delta: Delta::Keys(Box::new(delta)), dropped_rows });
+        Ok(())
     }
 
     /// A stage of a script has come so far; MAX: nothing follows. Never goes backwards. It stands at MIN before the first
-    /// call, also after a recovery.
-    pub fn script_watermark(&mut self, _stage: StageId, _watermark: Timestamp) {
-        unimplemented!()
+    /// call, also after a recovery. All entries that the script gave before must have been fed.
+    pub fn script_watermark(&mut self, stage: StageId, watermark: Timestamp) {
+        self.watermarks.script(stage, watermark);
+        self.touched.insert(stage);
     }
 
     /// The bundle is done but not durable: which rows it consumed, given the ranges of its input, counted over all its
-    /// rows in order, that it did not process. Those become pending again when it is committed. A grouping stage has
-    /// absorbed all of its input; its panes cannot be left.
+    /// rows in order, that it did not process. Those become pending again when it is committed. A grouping or keyed stage
+    /// has absorbed all of its input; its panes, rows and timers cannot be left.
     pub fn finish(&mut self, bundle: BundleId, unprocessed: &[Range<usize>]) -> Vec<EntryRows> {
         let running = self.in_flight.get_mut(bundle);
         let stage = &self.stages[running.stage.0 as usize];
-        assert!(stage.grouping.is_none() || running.delta.is_some(), "{bundle} finishes before it is grouped");
-        assert!(stage.grouping.is_none() || unprocessed.is_empty(), "{bundle} leaves rows that are absorbed");
+        assert!(!stage.kept.is_something() || running.delta.is_some(), "{bundle} finishes before it is grouped or keyed");
+        assert!(!stage.kept.is_something() || unprocessed.is_empty(), "{bundle} leaves rows that are absorbed");
         running.finish(unprocessed).consumed.clone()
     }
 
@@ -237,9 +260,9 @@ impl Engine {
         let stage = &mut self.stages[running.stage.0 as usize];
         stage.pending.consume(&finished.consumed);
         stage.pending.give_back(&finished.unprocessed);
-        if let (Some(grouping), Some(applied)) = (&mut stage.grouping, running.delta) {
-            grouping.apply(applied.delta);
-            stage.dropped_rows += applied.dropped_rows;
+        if let Some(Applied { delta, dropped_rows }) = running.delta {
+            stage.kept.apply(delta);
+            stage.dropped_rows += dropped_rows;
         }
         self.touched.insert(running.stage);
     }
@@ -282,12 +305,11 @@ impl Engine {
     /// Moves watermarks and lets entries through, for all stages of which something was heard.
     fn settle(&mut self) {
         for id in std::mem::take(&mut self.touched) {
-            let Stage { shape, pending, grouping, .. } = &mut self.stages[id.0 as usize];
+            let Stage { shape, pending, kept, .. } = &mut self.stages[id.0 as usize];
             pending.open(|window_end| gate::all_open(&shape.gates, &self.watermarks, window_end));
-            let upstream = self.watermarks.upstream(&shape.inputs);
+            let upstream = self.watermarks.upstream(id, &shape.inputs);
             let rows = pending.min_hold().map_or(Timestamp::MAX, |(hold, _)| hold);
-            let groups = grouping.as_ref().map_or(Timestamp::MAX, Grouping::hold);
-            self.watermarks.advance(id, upstream, rows, groups);
+            self.watermarks.advance(id, upstream, rows, kept.hold());
         }
         self.stages.iter_mut().for_each(|stage| stage.pending.wake(self.now_ms));
     }
@@ -317,11 +339,11 @@ impl Engine {
 
     fn is_gathered(&self, stage: &Stage) -> bool {
         let full = stage.pending.rows() >= self.options.rows_max as u64 || stage.pending.open_bytes() >= self.options.bytes_max;
-        full || self.watermarks.upstream(&stage.shape.inputs) == Timestamp::MAX
+        full || self.watermarks.upstream(stage.id, &stage.shape.inputs) == Timestamp::MAX
     }
 
     fn is_due(&self, stage: &Stage) -> bool {
-        stage.grouping.as_ref().is_some_and(|grouping| grouping.due(self.clocks(stage.id)))
+        stage.kept.due(self.clocks(stage.id))
     }
 
     fn clocks(&self, stage: StageId) -> Clocks {
@@ -332,8 +354,14 @@ impl Engine {
         }
     }
 
+    fn key_clocks(&self, stage: StageId) -> keyed::Clocks {
+        let upstream = self.watermarks.upstream(stage, &self.stages[stage.0 as usize].shape.inputs);
+        let input_watermark = self.watermarks.input(stage);
+        keyed::Clocks { input_watermark, complete: upstream == Timestamp::MAX, now_ms: self.now_ms }
+    }
+
     fn stage_status(&self, stage: &Stage) -> StageStatus {
-        let Stage { id, shape, pending, grouping, dropped_rows, .. } = stage;
+        let Stage { id, shape, pending, kept, dropped_rows, .. } = stage;
         StageStatus {
             stage: *id,
             name: shape.name.clone(),
@@ -343,7 +371,7 @@ impl Engine {
             gated_entries: pending.gated_entries(),
             delayed_entries: pending.delayed_entries(),
             in_flight: self.in_flight.of(*id).map(|bundle| (bundle, self.in_flight.rows_of(*id))),
-            groups: grouping.as_ref().map(Grouping::summary),
+            groups: kept.summary(),
             input_watermark: self.watermarks.input(*id),
             output_watermark: self.watermarks.output(*id),
             dropped_rows: *dropped_rows,
@@ -356,19 +384,27 @@ impl Engine {
         if self.watermarks.output(stage.id) == Timestamp::MAX {
             return HeldBy::Nothing;
         }
-        let upstream = self.watermarks.slowest_input(&stage.shape.inputs);
-        let upstream_at = upstream.map_or(Timestamp::MAX, |(_, _, watermark)| watermark);
-        let groups = stage.grouping.as_ref().map_or(Timestamp::MAX, Grouping::hold);
+        let upstream = self.upstream_of(stage);
+        let upstream_at = upstream.as_ref().map_or(Timestamp::MAX, |(at, _)| *at);
+        let kept = stage.kept.hold();
         if let Some((hold, entry)) = stage.pending.min_hold()
-            && hold <= groups.min(upstream_at)
+            && hold <= kept.min(upstream_at)
         {
             return self.held_by_entry(stage, entry, hold);
         }
         match upstream {
-            Some((id, shard, watermark)) if watermark < groups => HeldBy::Upstream(self.producer(id, shard, watermark)),
-            _ if groups < Timestamp::MAX => HeldBy::Group { hold: groups },
-            _ => HeldBy::Nothing,
+            Some((at, upstream)) if at < kept => upstream,
+            _ => stage.kept.held_by(),
         }
+    }
+
+    /// What comes before a stage, and how far it has come.
+    fn upstream_of(&self, stage: &Stage) -> Option<(Timestamp, HeldBy)> {
+        if let Some(watermark) = self.watermarks.script_of(stage.id) {
+            return Some((watermark, HeldBy::Script { watermark }));
+        }
+        let (id, shard, watermark) = self.watermarks.slowest_input(&stage.shape.inputs)?;
+        Some((watermark, HeldBy::Upstream(self.producer(id, shard, watermark))))
     }
 
     fn held_by_entry(&self, stage: &Stage, entry: Position, hold: Timestamp) -> HeldBy {
@@ -395,18 +431,12 @@ impl Engine {
 
 impl Stage {
     fn new(id: StageId, shape: StageShape) -> Self {
-        let grouping = match &shape.head {
-            Head::Grouping(strategy) => {
-                Some(Grouping::new(id, strategy.as_ref().clone(), shape.input_coder.clone(), shape.window_coder))
-            }
-            Head::Plain | Head::Restrictions { .. } | Head::Keyed(_) | Head::Script => None,
-        };
-        Stage { id, shape, pending: Pending::default(), grouping, gathers: false, dropped_rows: 0 }
+        let kept = Kept::new(id, &shape);
+        Stage { id, shape, pending: Pending::default(), kept, gathers: false, passed_over: 0, dropped_rows: 0 }
     }
 
     fn wake_at_ms(&self) -> Option<i64> {
-        let timer = self.grouping.as_ref().and_then(Grouping::next_processing_ms);
-        self.pending.wake_at_ms().into_iter().chain(timer).min()
+        self.pending.wake_at_ms().into_iter().chain(self.kept.next_processing_ms()).min()
     }
 }
 

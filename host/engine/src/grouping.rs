@@ -11,10 +11,8 @@
 //!
 //! This module does not decide when a bundle runs, and it does not move a watermark: it says what holds it.
 
-mod arrivals;
 mod cells;
 mod counted;
-mod error;
 mod merger;
 mod names;
 mod output;
@@ -24,7 +22,7 @@ mod trigger;
 use model::windowing::WindowingStrategy;
 use model::{Batch, Coder, StageId, Timestamp, WindowCoder};
 
-pub use error::Error;
+pub use crate::error::Error;
 pub use merger::{MergeError, MergedWindows, NoMerger, WindowMerger};
 
 use crate::KeyedState;

@@ -20,11 +20,11 @@ pub struct Work {
     pub bundle: BundleId,
     /// What it is work for.
     pub stage: StageId,
-    /// Input in order. Empty for a grouping stage that only fires.
+    /// Input in order. Empty for a grouping or keyed stage that only fires.
     pub entries: Vec<EntryRows>,
 }
 
-/// A bundle in flight. `Delta` is what a grouping stage will apply when the bundle is durable.
+/// A bundle in flight. `Delta` is what a grouping or keyed stage will apply when the bundle is durable.
 #[derive(Debug)]
 pub(crate) struct Running<Delta> {
     pub(crate) stage: StageId,

@@ -7,17 +7,21 @@
 //! ```text
 //!   entry, watermark, clock ──▶ ┌────────┐ ──▶ next: run these rows of this stage
 //!   committed, failed       ──▶ │ engine │ ──▶ reports: watermarks that moved
-//!   group(rows, state)      ──▶ └────────┘ ──▶ panes, state writes
+//!   group, key(rows, state) ──▶ └────────┘ ──▶ panes, timers that fire, state writes
 //! ```
 //!
 //! Read `engine`, the face, first. Below it: `pending` (entries until their rows are consumed), `gate` (side inputs),
-//! `watermark`, `schedule` and `policy` (which stage, how much), `inflight` (bundles until they are durable), `grouping`
-//! (panes) and `stuck` (what holds what).
+//! `watermark`, `schedule` and `policy` (which stage, how much), `inflight` (bundles until they are durable), `kept` with
+//! `grouping` (panes) and `keyed` (timers), and `stuck` (what holds what).
 
+mod arrivals;
 pub mod engine;
+mod error;
 mod gate;
 pub mod grouping;
 pub mod inflight;
+mod kept;
+mod keyed;
 pub mod pending;
 pub mod policy;
 mod rows;
@@ -27,9 +31,10 @@ pub mod stuck;
 pub mod topology;
 mod watermark;
 
-pub use engine::{Engine, Readied};
-pub use grouping::Error;
+pub use engine::Engine;
+pub use error::Error;
 pub use inflight::Work;
+pub use keyed::Readied;
 pub use pending::{Entry, EntryRows, Position};
 pub use policy::{BundlePolicy, Options};
 pub use state::{KeyedState, StateError};

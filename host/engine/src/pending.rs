@@ -275,7 +275,7 @@ impl Pending {
     }
 }
 
-/// A stage with rows left is not complete, even if they promise to produce nothing: MAX is for stages that are done.
-fn hold_of(hold: Timestamp) -> Timestamp {
+/// A stage with anything left is not complete, even if that promises to produce nothing: MAX is for stages that are done.
+pub(crate) fn hold_of(hold: Timestamp) -> Timestamp {
     hold.min(Timestamp::MAX.minus(Duration(1)))
 }

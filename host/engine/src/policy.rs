@@ -1,15 +1,16 @@
 //! How large a bundle may become. Tests run every script under every policy; production is greedy.
 
+use crate::keyed;
 use crate::topology::Head;
 
 /// Bounds of one engine. All of them are limits of a bundle but `backlog_bytes_max`, which bounds the shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Rows of a bundle, at most.
+    /// Rows of a bundle, or timers, at most.
     pub rows_max: usize,
     /// Bytes of a bundle's input, and of the panes of one firing, about; a bundle has at least one row whatever its size.
     pub bytes_max: u64,
-    /// Panes that one bundle of a grouping stage fires, at most.
+    /// Panes that one bundle of a grouping stage fires, and keys for which one of a keyed stage does, at most.
     pub keys_max: usize,
     /// Rows of a bundle of restrictions, at most: each may take long.
     pub restrictions_max: usize,
@@ -37,9 +38,9 @@ impl Default for Options {
 pub enum BundlePolicy {
     /// As much as the limits allow.
     Greedy,
-    /// Rows of one entry, or panes of one key.
+    /// Rows of one entry, or panes or timers of one key.
     OneKey,
-    /// One row, or panes of one key.
+    /// One row, panes of one key, or one timer.
     OneElement,
 }
 
@@ -71,7 +72,16 @@ impl Options {
         InputLimits { entries_max, rows_max: rows_max.max(1), bytes_max: self.bytes_max }
     }
 
-    /// Panes that one firing may make.
+    /// Limits of what a bundle of a keyed stage fires.
+    pub(crate) fn key_limits(&self) -> keyed::Limits {
+        let items_max = match self.policy {
+            BundlePolicy::Greedy | BundlePolicy::OneKey => self.rows_max.max(1),
+            BundlePolicy::OneElement => 1,
+        };
+        keyed::Limits { items_max, keys_max: self.firing_keys_max(), bytes_max: self.bytes_max }
+    }
+
+    /// Keys whose panes or timers one bundle may fire.
     pub(crate) fn firing_keys_max(&self) -> usize {
         match self.policy {
             BundlePolicy::Greedy => self.keys_max.max(1),

@@ -48,7 +48,12 @@ impl Schedule {
         let gate_feeders = gate_feeders(topology);
         let stage = |(index, shape): (usize, &crate::StageShape)| {
             let unbounded = matches!(shape.head, Head::Restrictions { unbounded: true });
-            let source = shape.inputs.is_empty() || matches!(shape.head, Head::Restrictions { .. });
+            // A script asks nobody: what it has given has to go.
+            let source = match shape.head {
+                Head::Restrictions { .. } => true,
+                Head::Script => false,
+                Head::Plain | Head::Grouping(_) | Head::Keyed(_) => shape.inputs.is_empty(),
+            };
             let id = StageId(index as u32);
             Stage { id, source, backlog: !unbounded, feeds_gate: gate_feeders.contains(&id), passed_over: 0 }
         };

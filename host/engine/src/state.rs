@@ -16,3 +16,20 @@ pub trait KeyedState {
     /// Sets a cell, or deletes it.
     fn put(&mut self, cell: Bytes, value: Option<Bytes>);
 }
+
+/// The least name after `name`.
+pub(crate) fn behind(name: &[u8]) -> Vec<u8> {
+    [name, &[0]].concat()
+}
+
+/// The least name above all that begin with `beginning`.
+pub(crate) fn after_all(beginning: &[u8]) -> Vec<u8> {
+    let mut end = beginning.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    unreachable!("a cell's name has a kind below 255")
+}

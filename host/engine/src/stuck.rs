@@ -34,7 +34,7 @@ pub struct StageStatus {
     pub input_watermark: Timestamp,
     /// What follows from that for the stage's output.
     pub output_watermark: Timestamp,
-    /// Rows that a grouping stage dropped since the engine was made: late ones, and ones for closed windows.
+    /// Rows that a grouping or keyed stage dropped since the engine was made: late ones, and ones for closed windows.
     pub dropped_rows: u64,
     /// What holds the output watermark.
     pub held_by: HeldBy,
@@ -85,6 +85,20 @@ pub enum HeldBy {
     Group {
         /// What it holds at.
         hold: Timestamp,
+    },
+    /// A timer of a keyed stage, a window that is to expire, or a row that is to be sorted.
+    Key {
+        /// What it holds at.
+        hold: Timestamp,
+        /// The beginning of its encoded key, in hexadecimal digits.
+        key: String,
+        /// What is to come for the key.
+        waits_for: String,
+    },
+    /// The script that feeds the stage.
+    Script {
+        /// How far it has come.
+        watermark: Timestamp,
     },
     /// A stage before this one.
     Upstream(Producer),
@@ -142,6 +156,8 @@ impl fmt::Display for HeldBy {
                 producer.iter().try_for_each(|producer| write!(f, ", {producer}"))
             }
             HeldBy::Group { hold } => write!(f, "held at {hold} by an open window"),
+            HeldBy::Key { hold, key, waits_for } => write!(f, "held at {hold} by key {key}, which has {waits_for}"),
+            HeldBy::Script { watermark } => write!(f, "waits for its script, which is at {watermark}"),
             HeldBy::Upstream(producer) => write!(f, "waits for {producer}"),
         }
     }

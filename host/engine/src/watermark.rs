@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  upstream(s) = least report of every (producer, shard) that feeds s        MAX without producers
+//!                what its script says, if one feeds s
 //!  input(s)    = max(input(s),  min(upstream(s), least hold of rows that are pending or in flight))
-//!  output(s)   = max(output(s), min(input(s), least hold of s's groups))
+//!  output(s)   = max(output(s), min(input(s), least hold of what s keeps))
 //! ```
 //!
 //! These are the equations of Beam's runners. Reports of this very shard arrive like those of others: what they allow
@@ -14,9 +15,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use model::{Reader, ShardId, StageId, Timestamp};
 
-use crate::grouping::Error;
+use crate::error::Error;
 use crate::state::KeyedState;
-use crate::topology::{Topology, Upstream};
+use crate::topology::{Head, StageShape, Topology, Upstream};
 
 /// The reports of one stage by all shards, with their minimum at hand.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ struct Stage {
     input: Timestamp,
     output: Timestamp,
     reported: Timestamp,
+    /// Of the script that feeds it, if one does.
+    script: Option<Timestamp>,
 }
 
 /// See the file's head.
@@ -64,11 +67,16 @@ pub(crate) struct Watermarks {
 impl Watermarks {
     pub(crate) fn new(topology: &Topology) -> Self {
         assert!(topology.shard.0 < topology.shards, "{} of {}", topology.shard, topology.shards);
-        let stage = Stage { input: Timestamp::MIN, output: Timestamp::MIN, reported: Timestamp::MIN };
+        let stage = |shape: &StageShape| Stage {
+            input: Timestamp::MIN,
+            output: Timestamp::MIN,
+            reported: Timestamp::MIN,
+            script: (shape.head == Head::Script).then_some(Timestamp::MIN),
+        };
         Watermarks {
             shard: topology.shard,
             reports: topology.stages.iter().map(|_| Reports::new(topology.shards)).collect(),
-            stages: vec![stage; topology.stages.len()],
+            stages: topology.stages.iter().map(stage).collect(),
         }
     }
 
@@ -92,9 +100,23 @@ impl Watermarks {
         true
     }
 
-    /// What all producers have promised for a stage's main input.
-    pub(crate) fn upstream(&self, inputs: &[Upstream]) -> Timestamp {
-        inputs.iter().map(|input| self.promised(input)).min().unwrap_or(Timestamp::MAX)
+    /// A script has come so far.
+    pub(crate) fn script(&mut self, stage: StageId, watermark: Timestamp) {
+        let script = &mut self.stages[stage.0 as usize].script;
+        let before = script.unwrap_or_else(|| panic!("no script feeds {stage}"));
+        assert!(before <= watermark, "the script of {stage} goes back from {before} to {watermark}");
+        *script = Some(watermark);
+    }
+
+    /// How far the script of a stage has come, if one feeds it.
+    pub(crate) fn script_of(&self, stage: StageId) -> Option<Timestamp> {
+        self.stages[stage.0 as usize].script
+    }
+
+    /// What all producers, and its script, have promised for a stage's main input.
+    pub(crate) fn upstream(&self, stage: StageId, inputs: &[Upstream]) -> Timestamp {
+        let promised = inputs.iter().map(|input| self.promised(input));
+        promised.chain(self.script_of(stage)).min().unwrap_or(Timestamp::MAX)
     }
 
     fn promised(&self, input: &Upstream) -> Timestamp {
@@ -126,15 +148,15 @@ impl Watermarks {
         Some((stage, ShardId(shard as u32), reports.min()))
     }
 
-    /// Moves a stage's watermarks as far as `upstream`, the holds of its rows and those of its groups allow.
-    pub(crate) fn advance(&mut self, stage: StageId, upstream: Timestamp, rows: Timestamp, groups: Timestamp) {
+    /// Moves a stage's watermarks as far as `upstream`, the holds of its rows and of what it keeps allow.
+    pub(crate) fn advance(&mut self, stage: StageId, upstream: Timestamp, rows: Timestamp, kept: Timestamp) {
         let watermarks = &mut self.stages[stage.0 as usize];
         let before = *watermarks;
         watermarks.input = before.input.max(upstream.min(rows));
-        watermarks.output = before.output.max(watermarks.input.min(groups));
+        watermarks.output = before.output.max(watermarks.input.min(kept));
         assert!(watermarks.output <= watermarks.input, "{stage} would report more than it has read");
         let moved = before.output < watermarks.output;
-        assert!(!moved || watermarks.output <= groups, "{stage} would report beyond its groups");
+        assert!(!moved || watermarks.output <= kept, "{stage} would report beyond what it keeps");
         let moved = before.input < watermarks.input;
         assert!(!moved || watermarks.input <= rows, "{stage} would move beyond its rows");
     }
@@ -159,7 +181,7 @@ impl Watermarks {
         moved
     }
 
-    /// Notes a grouping stage's input watermark beside what was grouped by it: with late rows pending it could not be
+    /// Notes a stage's input watermark beside what was grouped or fired by it: with late rows pending it could not be
     /// computed again, and what was late once must not become on time.
     pub(crate) fn save_input(&self, stage: StageId, state: &mut dyn KeyedState) {
         state.put(input_cell(stage), Some(Bytes::copy_from_slice(&self.input(stage).encode())));
@@ -181,7 +203,7 @@ impl Watermarks {
     }
 }
 
-/// Begins like the names of the stage's groups, with a byte of its own behind the stage.
+/// Begins like the names of what the stage keeps, with a byte of its own behind the stage.
 fn input_cell(stage: StageId) -> Bytes {
     let mut name = stage.0.to_be_bytes().to_vec();
     name.push(b'i');

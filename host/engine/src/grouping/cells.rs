@@ -24,12 +24,12 @@ use model::{Batch, Coder, Duration, Reader, StageId, Timestamp, WindowCoder};
 
 use self::index::{Index, Indexed};
 use self::window_state::WindowState;
-use super::arrivals::{Arrivals, Order, Window};
 use super::names::{self, Domain, Names};
 use super::output::Panes;
 use super::trigger::{Machine, Moment, Tree};
 use super::{Clocks, Delta, Error, Grouped, Limits, Summary, WindowMerger};
 use crate::KeyedState;
+use crate::arrivals::{Arrivals, Order, Window};
 
 /// Cells and bytes that are read at once.
 const SCAN_CELLS_MAX: usize = 1024;

@@ -17,6 +17,8 @@
 use bytes::Bytes;
 use model::{StageId, Timestamp};
 
+pub(super) use crate::state::{after_all, behind};
+
 /// Makes the names of one stage's cells.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
@@ -108,29 +110,12 @@ pub(super) enum Domain {
     Processing = 2,
 }
 
-/// The least name after `name`.
-pub(super) fn behind(name: &[u8]) -> Vec<u8> {
-    [name, &[0]].concat()
-}
-
 /// A name made of a beginning and a number.
 pub(super) fn numbered(beginning: &[u8], number: u32) -> Bytes {
     let mut name = Vec::with_capacity(beginning.len() + 4);
     name.extend_from_slice(beginning);
     name.extend_from_slice(&number.to_be_bytes());
     name.into()
-}
-
-/// The least name above all that begin with `beginning`.
-pub(super) fn after_all(beginning: &[u8]) -> Vec<u8> {
-    let mut end = beginning.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return end;
-        }
-    }
-    unreachable!("a cell's name has a kind below 255")
 }
 
 pub(super) const WINDOW_RUNS: u8 = b'w';

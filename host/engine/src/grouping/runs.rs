@@ -27,12 +27,12 @@ use model::{Batch, Coder, StageId, Timestamp, WindowCoder};
 use self::block::RunWriter;
 use self::merge::{Gathered, Merge, OpenBlocks};
 use self::window::OpenWindow;
-use super::arrivals::{Arrival, Arrivals, Order, Window};
 use super::counted::Counted;
 use super::names::{self, Names};
 use super::output::{Panes, combine_holds};
 use super::{Clocks, Delta, Error, Grouped, Limits, Summary};
 use crate::KeyedState;
+use crate::arrivals::{Arrival, Arrivals, Order, Window};
 
 /// Cells and bytes that recovery reads at once.
 const RESTORE_CELLS_MAX: usize = 1024;

@@ -8,12 +8,12 @@ use model::windowing::OutputTime;
 use model::{Reader, Timestamp};
 
 use super::super::Error;
-use super::super::arrivals::{Arrival, Arrivals, Window};
 use super::super::names;
 use super::super::output::combine_holds;
 use super::merging::{self, Merged};
 use super::window_state::{Buffer, WindowState};
 use super::{Bundle, Loaded, Merges};
+use crate::arrivals::{Arrival, Arrivals, Window};
 
 /// Values go to cells of about this many bytes.
 const CHUNK_BYTES: usize = 128 << 10;

@@ -5,10 +5,10 @@
 use model::Timestamp;
 
 use super::super::Summary;
-use super::super::arrivals::Window;
 use super::super::counted::Counted;
 use super::super::trigger::Timers;
 use super::window_state::WindowState;
+use crate::arrivals::Window;
 
 /// Times of all keys and windows.
 #[derive(Debug, Default)]

@@ -10,8 +10,8 @@ use model::window::IntervalWindow;
 use model::{Reader, Timestamp, WindowCoder};
 
 use super::super::Error;
-use super::super::arrivals::Window;
 use super::super::merger::{MergedWindows, WindowMerger};
+use crate::arrivals::Window;
 
 /// Windows that become one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use model::time::encode_millis;
 
 use super::super::Error;
-use super::super::arrivals::Window;
 use super::super::names::{self, Domain};
 use super::{Bundle, SCAN_BYTES_MAX, SCAN_CELLS_MAX};
+use crate::arrivals::Window;
 
 impl Bundle<'_> {
     /// Batches of earlier calls that made a trigger ready.

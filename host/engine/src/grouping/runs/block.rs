@@ -14,11 +14,11 @@ use bytes::Bytes;
 use model::reader::put_varint;
 use model::{Reader, Timestamp};
 
-use super::super::arrivals::{Window, key_hash};
 use super::super::{Error, names};
 use super::Format;
 use super::window::Run;
 use crate::KeyedState;
+use crate::arrivals::{Window, key_hash};
 
 /// A block is closed when it has this many bytes.
 const BLOCK_BYTES: usize = 128 << 10;

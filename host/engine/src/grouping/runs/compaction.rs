@@ -5,12 +5,12 @@
 //! so a call does a bounded amount of work and the number of runs stays within about `2 * FAN_IN` a level.
 
 use super::super::Error;
-use super::super::arrivals::Window;
 use super::Format;
 use super::block::{GROUP_BYTES, RunWriter};
 use super::merge::{Gathered, Merge, OpenBlocks};
 use super::window::OpenWindow;
 use crate::KeyedState;
+use crate::arrivals::Window;
 
 /// Runs of one level that are merged into one of the next.
 const FAN_IN: usize = 48;

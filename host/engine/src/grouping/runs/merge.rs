@@ -9,13 +9,13 @@ use bytes::Bytes;
 use model::Timestamp;
 use model::windowing::OutputTime;
 
-use super::super::arrivals::{Window, key_order};
 use super::super::output::{Values, combine_holds};
 use super::super::{Error, names};
 use super::Format;
 use super::block::{Block, Group};
 use super::window::{Position, Run};
 use crate::KeyedState;
+use crate::arrivals::{Window, key_order};
 
 /// Blocks by their names, at most one of each run of a window. A block never changes, so that it does not matter when they
 /// were read.

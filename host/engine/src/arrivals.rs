@@ -1,4 +1,4 @@
-//! Rows on their way into groups: one copy per window, in an order that brings equal keys together.
+//! Rows on their way into groups and to keys: one copy per window, in an order that brings equal keys together.
 //!
 //! Nothing is copied here: an [`Arrival`] is a place in a batch with a rank, so that sorting compares integers. For runs
 //! the rank is a hash of the key, and the order of keys is by hash and then by bytes; that order is part of the stored
@@ -11,19 +11,19 @@ use std::ops::Range;
 use bytes::Bytes;
 use model::{Batch, Coder, Reader, Timestamp, WindowCoder};
 
-use super::Error;
+use crate::error::Error;
 
-/// A window as grouping sees it.
+/// A window as the engine sees it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Window {
+pub(crate) struct Window {
     /// Its last timestamp, at most that of the global window.
-    pub(super) end: Timestamp,
+    pub(crate) end: Timestamp,
     /// Its encoding.
-    pub(super) bytes: Bytes,
+    pub(crate) bytes: Bytes,
 }
 
 impl Window {
-    pub(super) fn new(coder: WindowCoder, bytes: Bytes) -> Result<Self, Error> {
+    pub(crate) fn new(coder: WindowCoder, bytes: Bytes) -> Result<Self, Error> {
         let end = coder.max_timestamp(&bytes)?.min(Timestamp::GLOBAL_WINDOW_END);
         Ok(Window { end, bytes })
     }
@@ -31,10 +31,10 @@ impl Window {
 
 /// One copy of a row, in one window.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
+pub(crate) struct Arrival {
     rank: u64,
     /// Number of the window in [`Arrivals::windows`].
-    pub(super) window: u32,
+    pub(crate) window: u32,
     key_len: u32,
     batch: u32,
     row: u32,
@@ -42,14 +42,14 @@ pub(super) struct Arrival {
 
 impl Arrival {
     /// Where the row is among all rows of the call.
-    pub(super) fn place(&self) -> (u32, u32) {
+    pub(crate) fn place(&self) -> (u32, u32) {
         (self.batch, self.row)
     }
 }
 
 /// How arrivals are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// By window, then by hash of the key, then by key, then as they came.
     WindowFirst,
     /// By key, then as they came.
@@ -58,18 +58,18 @@ pub(super) enum Order {
 
 /// The rows of one call.
 #[derive(Debug)]
-pub(super) struct Arrivals<'a> {
+pub(crate) struct Arrivals<'a> {
     batches: &'a [Batch],
     /// The distinct windows, in order of first use.
-    pub(super) windows: Vec<Window>,
+    pub(crate) windows: Vec<Window>,
     arrivals: Vec<Arrival>,
     /// Copies whose window was not `open`.
-    pub(super) dropped: u64,
+    pub(crate) dropped: u64,
 }
 
 impl<'a> Arrivals<'a> {
     /// Explodes and sorts `batches`; copies in windows that are not `open` are dropped. Rows in no window vanish.
-    pub(super) fn new(
+    pub(crate) fn new(
         batches: &'a [Batch],
         coder: &Coder,
         window_coder: WindowCoder,
@@ -123,7 +123,7 @@ impl<'a> Arrivals<'a> {
     }
 
     /// Ranges of arrivals with the same key and, when sorted by window, the same window.
-    pub(super) fn groups(&self, order: Order) -> impl Iterator<Item = &[Arrival]> {
+    pub(crate) fn groups(&self, order: Order) -> impl Iterator<Item = &[Arrival]> {
         self.arrivals.chunk_by(move |a, b| {
             (order == Order::KeyFirst || a.window == b.window) && a.rank == b.rank && self.key(a) == self.key(b)
         })
@@ -131,7 +131,7 @@ impl<'a> Arrivals<'a> {
 
     /// Encoded key.
     #[inline]
-    pub(super) fn key(&self, arrival: &Arrival) -> &'a [u8] {
+    pub(crate) fn key(&self, arrival: &Arrival) -> &'a [u8] {
         let batch = &self.batches[arrival.batch as usize];
         let Range { start, .. } = batch.range(arrival.row as usize);
         &batch.values()[start..start + arrival.key_len as usize]
@@ -139,14 +139,14 @@ impl<'a> Arrivals<'a> {
 
     /// Encoded value.
     #[inline]
-    pub(super) fn value(&self, arrival: &Arrival) -> &'a [u8] {
+    pub(crate) fn value(&self, arrival: &Arrival) -> &'a [u8] {
         let batch = &self.batches[arrival.batch as usize];
         let Range { start, end } = batch.range(arrival.row as usize);
         &batch.values()[start + arrival.key_len as usize..end]
     }
 
     #[inline]
-    pub(super) fn timestamp(&self, arrival: &Arrival) -> Timestamp {
+    pub(crate) fn timestamp(&self, arrival: &Arrival) -> Timestamp {
         self.batches[arrival.batch as usize].timestamp(arrival.row as usize)
     }
 }
@@ -210,7 +210,7 @@ impl Order {
 
 /// Spreads keys over 64 bits. Not a secret: keys that collide are told apart by their bytes, more slowly.
 #[inline]
-pub(super) fn key_hash(key: &[u8]) -> u64 {
+pub(crate) fn key_hash(key: &[u8]) -> u64 {
     let mut chunks = key.chunks_exact(8);
     let mut hash = key.len() as u64;
     for chunk in &mut chunks {
@@ -230,6 +230,6 @@ fn spread(bits: u64) -> u64 {
 
 /// The order of keys: by hash, then by bytes.
 #[inline]
-pub(super) fn key_order(a: (u64, &[u8]), b: (u64, &[u8])) -> Ordering {
+pub(crate) fn key_order(a: (u64, &[u8]), b: (u64, &[u8])) -> Ordering {
     a.0.cmp(&b.0).then_with(|| a.1.cmp(b.1))
 }
