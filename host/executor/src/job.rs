@@ -111,6 +111,7 @@ pub struct Shared {
     pub progress: JobProgress,
     senders: Vec<Sender<Event>>,
     stopping: AtomicBool,
+    draining: AtomicBool,
     /// The first failure. Held for an assignment.
     failure: Mutex<Option<Failure>>,
 }
@@ -129,6 +130,7 @@ impl Shared {
             progress: JobProgress::new(spec.plan.stages.len(), spec.shards),
             senders,
             stopping: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             failure: Mutex::new(None),
             spec,
         };
@@ -164,6 +166,17 @@ impl Shared {
             // A shard that has ended does not listen any more.
             let _ = self.senders[shard.0 as usize].send(Event::Wake);
         }
+    }
+
+    /// From now on sources end: see [`Job::drain`].
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        let shards: Vec<_> = (0..self.spec.shards).map(ShardId).collect();
+        self.wake(&shards);
+    }
+
+    pub(crate) fn draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
     }
 
     pub(crate) fn stopping(&self) -> bool {
@@ -204,6 +217,13 @@ impl Job {
     /// Stops the job; it ends within seconds even when a worker does not answer.
     pub fn cancel(&self) {
         self.shared.stop(Failure::Cancelled);
+    }
+
+    /// Lets the job end by itself as soon as it can, with everything that it has begun: restrictions are truncated as their DoFns say,
+    /// processing-time timers fire at once, windows close. Does nothing when it is draining already. A later run of the job has to
+    /// be told again.
+    pub fn drain(&self) {
+        self.shared.drain();
     }
 
     /// Stops the job so that another run can go on from what is committed.

@@ -28,6 +28,8 @@ pub struct Running {
     pub started_ms: i64,
     /// Bytes of output so far.
     pub output_bytes: Arc<AtomicU64>,
+    /// Whether its rows are not those that it was started for, so that it cannot leave some of them.
+    pub truncated: bool,
     /// Whether and when it was last asked to stop early.
     pub split_asked_ms: Option<i64>,
     /// Output bytes at that time.

@@ -84,6 +84,15 @@ impl Scripts {
         }
     }
 
+    /// Nothing more happens: all outputs are complete.
+    pub(crate) fn end(&mut self, engine: &mut Engine) {
+        for script in 0..self.passed.len() {
+            self.passed[script] = self.plan.scripts[script].events.len();
+            self.tell(script, engine);
+            self.passed[script] += 1;
+        }
+    }
+
     /// When all scripts are over: the time is now what the engine waits for. Returns whether it has moved.
     pub(crate) fn jump(&mut self, to_ms: Option<i64>) -> bool {
         let later = to_ms.filter(|to_ms| *to_ms > self.now_ms);

@@ -9,6 +9,7 @@
 
 mod asides;
 mod committing;
+mod draining;
 mod ending;
 mod recovery;
 mod start;
@@ -25,6 +26,7 @@ use ledger::{Arrival, EntryHeader, Partition, ShardLedger};
 use model::{BundleId, ShardId, StageId, Timestamp};
 use worker::{Outcome, Slot};
 
+use crate::aside::Aside;
 use crate::job::{Failure, Shared};
 use crate::merging::Merger;
 use crate::quiescence::Standing;
@@ -69,6 +71,8 @@ pub struct Shard {
     scripts: Option<Scripts>,
     slots: BTreeMap<StageId, Box<dyn Slot>>,
     mergers: BTreeMap<StageId, Merger>,
+    truncations: BTreeMap<StageId, Aside>,
+    draining: bool,
     events: Receiver<Event>,
     awake: Arc<AtomicBool>,
     running: BTreeMap<BundleId, Running>,
@@ -86,6 +90,7 @@ impl Shard {
     pub fn step(&mut self, now_ms: i64) -> Result<Step, Failure> {
         let version = self.shared.quiescence.version();
         let mut progressed = self.take_events()?;
+        progressed |= self.begin_draining();
         progressed |= self.intake()?;
         if self.begun {
             progressed |= self.start_all(now_ms)?;

@@ -56,6 +56,7 @@ impl Shard {
     fn splittable_rows(&self, running: &Running) -> usize {
         match self.shared.spec.plan.stages[running.stage.0 as usize].head {
             Head::Grouping(_) | Head::Keyed(_) => 0,
+            _ if running.truncated => 0,
             Head::Plain | Head::Script | Head::Restrictions { .. } => running.rows,
         }
     }

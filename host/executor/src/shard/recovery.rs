@@ -44,6 +44,8 @@ impl Shard {
             scripts,
             slots: BTreeMap::new(),
             mergers: BTreeMap::new(),
+            truncations: BTreeMap::new(),
+            draining: false,
             events,
             awake,
             running: BTreeMap::new(),

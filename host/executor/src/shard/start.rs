@@ -30,6 +30,7 @@ impl Shard {
         let shared = self.shared.clone();
         let input = self.fetch(&work)?;
         let rows = input.iter().map(Batch::rows).sum();
+        let truncated = self.truncates(work.stage);
         let mut head = Overlay::new(self.ledger.state(), CellSpace::Heads);
         let Readied { input, timers, expired, .. } = self.ready(&work, input, now_ms, &mut head)?;
         let outputs = Outputs::new(&shared.stages[work.stage.0 as usize], self.output_options(work.bundle));
@@ -42,6 +43,7 @@ impl Shard {
             expired,
             started_ms: now_ms,
             output_bytes: outputs.bytes(),
+            truncated,
             split_asked_ms: None,
             split_asked_bytes: 0,
         };
@@ -89,6 +91,7 @@ impl Shard {
                 return readied.map_err(|error| self.head_failure(work.stage, &error));
             }
             Head::Grouping(_) => self.group(work, &input, now_ms, state)?,
+            Head::Restrictions { .. } if self.truncates(work.stage) => self.truncate(work.stage, input)?,
             Head::Plain | Head::Script | Head::Restrictions { .. } => input,
         };
         Ok(Readied { input, ..Readied::default() })

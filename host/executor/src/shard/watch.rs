@@ -23,7 +23,7 @@ impl Shard {
                 self.shared.metrics.progress(self.id, *bundle, progress.metrics);
             }
             let Head::Restrictions { unbounded } = self.shared.spec.plan.stages[running.stage.0 as usize].head else { continue };
-            if running.wants_checkpoint(unbounded, &self.shared.spec.options, now_ms) {
+            if !running.truncated && running.wants_checkpoint(unbounded, &self.shared.spec.options, now_ms) {
                 running.split_asked_ms = Some(now_ms);
                 running.split_asked_bytes = running.output_bytes.load(Ordering::Relaxed);
                 slot.split(*bundle, 0.0);
