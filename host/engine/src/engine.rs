@@ -73,6 +73,8 @@ pub struct Engine {
     touched: BTreeSet<StageId>,
     /// The latest processing time that a caller has given.
     now_ms: i64,
+    /// See [`Engine::drain`].
+    draining: bool,
 }
 
 #[derive(Debug)]
@@ -110,6 +112,7 @@ impl Engine {
             schedule,
             touched: (0..stages.len() as u32).map(StageId).collect(),
             now_ms: i64::MIN,
+            draining: false,
             stages,
         }
     }
@@ -119,6 +122,12 @@ impl Engine {
     /// event.
     pub fn gather(&mut self, stage: StageId) {
         self.stages[stage.0 as usize].gathers = true;
+    }
+
+    /// Lets the job come to its end: from now on entries are not delayed, timers of processing time that are set fire at once, in order of their
+    /// time, and no further ones are set. Everything else ends when its sources do. Does nothing the second time.
+    pub fn drain(&mut self) {
+        self.draining = true;
     }
 
     /// Recovery, before the first event: rebuilds the indexes of all grouping and keyed stages from state, which has only
@@ -311,7 +320,8 @@ impl Engine {
             let rows = pending.min_hold().map_or(Timestamp::MAX, |(hold, _)| hold);
             self.watermarks.advance(id, upstream, rows, kept.hold());
         }
-        self.stages.iter_mut().for_each(|stage| stage.pending.wake(self.now_ms));
+        let due_ms = self.due_ms();
+        self.stages.iter_mut().for_each(|stage| stage.pending.wake(due_ms));
     }
 
     fn pick(&mut self) -> Option<StageId> {
@@ -350,14 +360,19 @@ impl Engine {
         Clocks {
             input_watermark: self.watermarks.input(stage),
             output_watermark: self.watermarks.output(stage),
-            now_ms: self.now_ms,
+            now_ms: if self.stages[stage.0 as usize].kept.is_keyed() { self.due_ms() } else { self.now_ms },
         }
+    }
+
+    /// What is due by this processing time in milliseconds need not wait.
+    fn due_ms(&self) -> i64 {
+        if self.draining { i64::MAX } else { self.now_ms }
     }
 
     fn key_clocks(&self, stage: StageId) -> keyed::Clocks {
         let upstream = self.watermarks.upstream(stage, &self.stages[stage.0 as usize].shape.inputs);
         let input_watermark = self.watermarks.input(stage);
-        keyed::Clocks { input_watermark, complete: upstream == Timestamp::MAX, now_ms: self.now_ms }
+        keyed::Clocks { input_watermark, complete: upstream == Timestamp::MAX, now_ms: self.due_ms(), draining: self.draining }
     }
 
     fn stage_status(&self, stage: &Stage) -> StageStatus {

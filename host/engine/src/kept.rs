@@ -60,6 +60,11 @@ impl Kept {
         }
     }
 
+    /// Whether it is kept for keys.
+    pub(crate) fn is_keyed(&self) -> bool {
+        matches!(self, Kept::Keys(_))
+    }
+
     /// Whether bundles go through state, so that what they take they take whole.
     pub(crate) fn is_something(&self) -> bool {
         !matches!(self, Kept::Nothing)

@@ -55,6 +55,8 @@ pub(crate) struct Clocks {
     pub(crate) complete: bool,
     /// Processing time, in milliseconds since the epoch.
     pub(crate) now_ms: i64,
+    /// Whether timers of processing time are not set any more.
+    pub(crate) draining: bool,
 }
 
 /// How much one call may fire. One row or timer is always allowed.

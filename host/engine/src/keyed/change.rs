@@ -56,6 +56,7 @@ impl Bundle<'_> {
         let expiry = self.keys.expiry(self.keys.end(&pair.window)?);
         let in_time = match domain {
             Domain::Event => set.fire <= expiry,
+            Domain::Processing if self.clocks.draining => false,
             Domain::Processing => self.clocks.complete || expiry >= self.clocks.input_watermark,
         };
         if !in_time || !self.see(&pair, expiry)? {

@@ -12,6 +12,7 @@ mod simulator;
 
 mod asides;
 mod control;
+mod draining;
 mod failures;
 mod side_inputs;
 mod user_state;

@@ -155,6 +155,27 @@ impl Plans {
         body.states.push(UserState { transform, state: state.to_owned(), kind });
     }
 
+    /// Makes restrictions go through a transform when the job is drained. Its DoFn is the one of its own name.
+    pub(crate) fn truncation(&mut self, stage: StageId, name: &str) {
+        let body = self.stages[stage.0 as usize].body.as_ref().expect("the stage has a body");
+        let transform = Transform {
+            id: name.into(),
+            name: name.to_owned(),
+            dofn_payload: Bytes::copy_from_slice(name.as_bytes()),
+            outputs: vec![("out".to_owned(), "truncated".to_owned())],
+            ..body.transforms[0].clone()
+        };
+        let sink = Sink {
+            transform: "sink of truncated".into(),
+            collection: "truncated".to_owned(),
+            coder: body.source_coder.clone(),
+            windows: body.source_windows,
+            readers: Vec::new(),
+        };
+        let body = Body { transforms: vec![transform], ..body.clone() };
+        self.stages[stage.0 as usize].truncation = Some(Aside { body, sink });
+    }
+
     /// The stage that makes a collection.
     pub(crate) fn maker(&self, collection: &str) -> StageId {
         self.collections[collection].0
