@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use model::batch::Row;
 use model::metrics::{MetricName, MetricValue};
-use model::{Batch, BatchBuilder, BundleId, Coder, ShardId, Timestamp, TransformId};
+use model::{Batch, BatchBuilder, BundleId, Coder, FiredTimer, ShardId, TimerChange, Timestamp, TransformId};
 use worker::body::{Body, Transforms};
 use worker::reference::{USER_COUNTER, user_metric};
 use worker::{Bundle, Completion, Error, Outcome, Progress, Residual, Slot, StageSpec, StateAccess, StateKey, Worker};
@@ -18,8 +19,30 @@ use crate::dice::Dice;
 /// What a transform does with a row.
 pub(crate) type DoFn = Arc<dyn Fn(Row<'_>, &mut Context<'_>) -> Result<(), Error> + Send + Sync>;
 
+/// What a transform does when one of its timers is due.
+pub(crate) type OnTimer = Arc<dyn Fn(&FiredTimer, &mut Context<'_>) -> Result<(), Error> + Send + Sync>;
+
 /// DoFns by name.
-pub(crate) type DoFns = BTreeMap<String, DoFn>;
+#[derive(Clone, Default)]
+pub(crate) struct DoFns {
+    of_rows: BTreeMap<String, DoFn>,
+    of_timers: BTreeMap<String, OnTimer>,
+}
+
+impl DoFns {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn insert(&mut self, name: String, dofn: DoFn) {
+        self.of_rows.insert(name, dofn);
+    }
+
+    /// What the DoFn of a keyed stage does with timers.
+    pub(crate) fn insert_on_timer(&mut self, name: String, on_timer: OnTimer) {
+        self.of_timers.insert(name, on_timer);
+    }
+}
 
 /// What a DoFn may use while it runs.
 pub(crate) struct Context<'a> {
@@ -34,6 +57,16 @@ pub(crate) struct Context<'a> {
 struct Results {
     metrics: BTreeMap<MetricName, MetricValue>,
     residuals: Vec<Residual>,
+    timers: Vec<TimerChange>,
+}
+
+/// Which timer: its family, tag, encoded key and encoded window.
+#[derive(Clone, Debug)]
+pub(crate) struct TimerId {
+    pub(crate) family: usize,
+    pub(crate) tag: Vec<u8>,
+    pub(crate) key: Bytes,
+    pub(crate) window: Bytes,
 }
 
 impl Context<'_> {
@@ -60,6 +93,40 @@ impl Context<'_> {
         builder.push(row);
         let residual = Residual { batch: builder.finish(), hold: row.timestamp, delay_ms, unbounded: false };
         self.results.residuals.push(residual);
+    }
+
+    /// The SDK's clock.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.manner.now_ms()
+    }
+
+    /// A cell of the transform's user state.
+    pub(crate) fn bag(&self, state: &str, key: &Bytes, window: &Bytes) -> StateKey {
+        let (transform, state) = (self.transform.clone(), state.to_owned());
+        StateKey::Bag { transform, state, window: window.clone(), key: key.clone() }
+    }
+
+    pub(crate) fn transform(&self) -> TransformId {
+        self.transform.clone()
+    }
+
+    pub(crate) fn append(&self, key: &StateKey, data: Vec<u8>) -> Result<(), Error> {
+        self.state.append(key, data.into())
+    }
+
+    pub(crate) fn clear(&self, key: &StateKey) -> Result<(), Error> {
+        self.state.clear(key)
+    }
+
+    pub(crate) fn set_timer(&mut self, id: TimerId, fire: Timestamp, hold: Timestamp) {
+        let TimerId { family, tag, key, window } = id;
+        let set = Some((fire, hold, Bytes::from_static(model::pane::NO_FIRING)));
+        self.results.timers.push(TimerChange { family, tag: tag.into(), key, window, set });
+    }
+
+    pub(crate) fn clear_timer(&mut self, id: TimerId) {
+        let TimerId { family, tag, key, window } = id;
+        self.results.timers.push(TimerChange { family, tag: tag.into(), key, window, set: None });
     }
 
     /// All elements of a part of the side input with tag `side`.
@@ -126,6 +193,10 @@ pub(crate) trait Manner: Send + Sync {
     fn keep(&self, rows: usize, _splittable: bool) -> usize {
         rows
     }
+    /// See [`Context::now_ms`].
+    fn now_ms(&self) -> i64 {
+        0
+    }
     /// See [`Context::checkpoint`].
     fn checkpoint(&self, restriction: Range<u64>) -> (u64, i64) {
         (restriction.end, 0)
@@ -160,12 +231,13 @@ impl TestWorker {
 impl Worker for TestWorker {
     fn open(&self, stage: Arc<StageSpec>, shard: ShardId) -> Result<Box<dyn Slot>, Error> {
         let body = Body::of(&stage)?;
-        let dofns = stage.transforms.iter().map(|transform| {
-            let name = std::str::from_utf8(&transform.dofn_payload).unwrap();
-            self.dofns.get(name).cloned().ok_or_else(|| Error::Protocol(format!("no DoFn is called {name}")))
-        });
+        let name = |transform: &worker::TransformSpec| std::str::from_utf8(&transform.dofn_payload).unwrap().to_owned();
+        let names: Vec<String> = stage.transforms.iter().map(name).collect();
+        let known = |name: &String| self.dofns.of_rows.get(name).cloned();
+        let dofns = names.iter().map(|name| known(name).ok_or_else(|| Error::Protocol(format!("no DoFn is called {name}"))));
         let dofns = dofns.collect::<Result<Vec<_>, _>>()?;
-        Ok(Box::new(TestSlot { stage, shard, body, dofns, manner: self.manner.clone() }))
+        let on_timer = names.iter().map(|name| self.dofns.of_timers.get(name).cloned()).collect();
+        Ok(Box::new(TestSlot { stage, shard, body, dofns, on_timer, manner: self.manner.clone() }))
     }
 
     fn close(&self) {}
@@ -176,23 +248,26 @@ struct TestSlot {
     shard: ShardId,
     body: Body,
     dofns: Vec<DoFn>,
+    /// Those of keyed stages.
+    on_timer: Vec<Option<OnTimer>>,
     manner: Arc<dyn Manner>,
 }
 
 impl Slot for TestSlot {
     fn start(&mut self, bundle: Bundle) {
-        let Bundle { id, input, state, mut outputs, done, .. } = bundle;
+        let Bundle { id, input, timers, state, mut outputs, done, .. } = bundle;
         let rows: usize = input.iter().map(Batch::rows).sum();
         let absorbed = matches!(&self.stage.source.coder, Coder::Kv(_, value) if matches!(**value, Coder::Iterable(_)));
-        let kept = if absorbed { rows } else { self.manner.keep(rows, self.stage.splittable) };
+        let keyed = self.on_timer.iter().any(Option::is_some);
+        let kept = if absorbed || keyed { rows } else { self.manner.keep(rows, self.stage.splittable) };
         let input = first_rows(&input, kept);
         let mut running = Running { slot: self, state: &*state, results: Results::default() };
-        let counts = self.body.run(&input, &mut outputs, &mut running);
-        let Results { metrics, residuals } = running.results;
+        let counts = self.body.run_with_timers(&input, &timers, &mut outputs, &mut running);
+        let Results { metrics, residuals, timers } = running.results;
         let result = counts.and_then(|counts| {
             let unprocessed = if kept < rows { vec![kept..rows] } else { Vec::new() };
             let metrics = counts.into_iter().chain(metrics).collect();
-            Ok(Outcome { outputs: outputs.finish()?, unprocessed, residuals, metrics, ..Outcome::default() })
+            Ok(Outcome { outputs: outputs.finish()?, unprocessed, residuals, metrics, timers, ..Outcome::default() })
         });
         self.manner.answer(self.shard, Answer { stage: self.stage.clone(), bundle: id, result, done });
     }
@@ -227,12 +302,12 @@ struct Running<'a> {
     results: Results,
 }
 
-impl Transforms for Running<'_> {
-    fn start(&mut self, _transform: usize) -> Result<Vec<(usize, Batch)>, Error> {
-        Ok(Vec::new())
-    }
-
-    fn process(&mut self, transform: usize, input: &Batch) -> Result<Vec<(usize, Batch)>, Error> {
+impl Running<'_> {
+    fn call(
+        &mut self,
+        transform: usize,
+        call: impl FnOnce(&mut Context<'_>) -> Result<(), Error>,
+    ) -> Result<Vec<(usize, Batch)>, Error> {
         let mut context = Context {
             transform: self.slot.stage.transforms[transform].id.clone(),
             state: self.state,
@@ -240,9 +315,25 @@ impl Transforms for Running<'_> {
             out: BatchBuilder::new(),
             results: &mut self.results,
         };
-        input.iter().try_for_each(|row| self.slot.dofns[transform](row, &mut context))?;
+        call(&mut context)?;
         let made = context.out.finish();
         Ok(if made.is_empty() { Vec::new() } else { vec![(0, made)] })
+    }
+}
+
+impl Transforms for Running<'_> {
+    fn start(&mut self, _transform: usize) -> Result<Vec<(usize, Batch)>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn process(&mut self, transform: usize, input: &Batch) -> Result<Vec<(usize, Batch)>, Error> {
+        let dofn = self.slot.dofns[transform].clone();
+        self.call(transform, |context| input.iter().try_for_each(|row| dofn(row, context)))
+    }
+
+    fn timer(&mut self, transform: usize, timer: &FiredTimer) -> Result<Vec<(usize, Batch)>, Error> {
+        let on_timer = self.slot.on_timer[transform].clone().expect("only keyed DoFns have timers");
+        self.call(transform, |context| on_timer(timer, context))
     }
 
     fn finish(&mut self, _transform: usize) -> Result<Vec<(usize, Batch)>, Error> {
@@ -257,11 +348,13 @@ pub(crate) struct Chance {
     /// Failures in a row, by shard and stage.
     lost: Mutex<BTreeMap<(ShardId, model::StageId), u32>>,
     lost_in_a_row_max: u32,
+    now_ms: Arc<AtomicI64>,
 }
 
 impl Chance {
-    pub(crate) fn new(seed: u64, lost_in_a_row_max: u32) -> Self {
-        Chance { dice: Mutex::new(Dice::new(seed)), held: Mutex::default(), lost: Mutex::default(), lost_in_a_row_max }
+    pub(crate) fn new(seed: u64, lost_in_a_row_max: u32, now_ms: Arc<AtomicI64>) -> Self {
+        let dice = Mutex::new(Dice::new(seed));
+        Chance { dice, held: Mutex::default(), lost: Mutex::default(), lost_in_a_row_max, now_ms }
     }
 
     /// Sends one of the answers that are held, if there is one.
@@ -279,6 +372,10 @@ impl Chance {
 }
 
 impl Manner for Chance {
+    fn now_ms(&self) -> i64 {
+        self.now_ms.load(Ordering::SeqCst)
+    }
+
     fn keep(&self, rows: usize, splittable: bool) -> usize {
         let mut dice = self.dice.lock().unwrap();
         let split = rows > 1 && dice.chance(if splittable { 40 } else { 5 });

@@ -14,5 +14,7 @@ mod asides;
 mod control;
 mod draining;
 mod failures;
+mod keyed;
+mod scripts;
 mod side_inputs;
 mod user_state;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use model::windowing::WindowingStrategy;
-use model::{Coder, EnvironmentId, StageId, TransformId, WindowCoder, urn};
+use model::{Coder, EnvironmentId, StageId, TimeDomain, TransformId, WindowCoder, urn};
 use plan::{
-    Aside, Body, Head, Input, Origins, Plan, Reader, Routing, SideInput, Sink, Stage, StateKind, Transform, UserState,
-    WindowMapping, WindowMerging,
+    Aside, Body, Head, Input, Origins, Plan, Reader, Routing, Script, ScriptEvent, SideInput, Sink, Stage, StateKind,
+    TimerFamily, Transform, UserState, WindowMapping, WindowMerging,
 };
 use worker::reference::DOFN_NATIVE;
 
@@ -30,6 +30,7 @@ pub(crate) struct Plans {
     stages: Vec<Stage>,
     /// Where each collection is made, and how its elements look.
     collections: BTreeMap<String, (StageId, Coder, WindowCoder)>,
+    scripts: Vec<Script>,
 }
 
 impl Plans {
@@ -43,6 +44,14 @@ impl Plans {
         self.stages[stage.0 as usize].inputs.push(Input::Impulse);
         self.made(source, stage, Coder::Bytes, WindowCoder::Global);
         stage
+    }
+
+    /// A script with one output, which is collection `output`.
+    pub(crate) fn script(&mut self, name: &str, events: Vec<ScriptEvent>, output: &str, coder: Coder) {
+        let stage = self.add(name, Head::Script, coder.clone(), WindowCoder::Global);
+        self.stages[stage.0 as usize].inputs.push(Input::Script { script: self.scripts.len() as u32, output: 0 });
+        self.scripts.push(Script { name: name.to_owned(), outputs: vec!["out".to_owned()], events });
+        self.made(output, stage, coder, WindowCoder::Global);
     }
 
     /// A stage whose head hands `inputs` over as collection `source`.
@@ -176,6 +185,18 @@ impl Plans {
         self.stages[stage.0 as usize].truncation = Some(Aside { body, sink });
     }
 
+    /// One more timer family of the first transform of `stage`.
+    pub(crate) fn timers(&mut self, stage: StageId, domain: TimeDomain) {
+        let body = self.stages[stage.0 as usize].body.as_mut().expect("a transform has timers");
+        body.timer_families.push(TimerFamily {
+            transform: body.transforms[0].id.clone(),
+            family: format!("family {}", body.timer_families.len()),
+            event_time: domain == TimeDomain::Event,
+            key_coder: Coder::Bytes,
+            window_coder: body.source_windows,
+        });
+    }
+
     /// The stage that makes a collection.
     pub(crate) fn maker(&self, collection: &str) -> StageId {
         self.collections[collection].0
@@ -187,7 +208,7 @@ impl Plans {
     }
 
     pub(crate) fn build(self) -> Plan {
-        Plan { stages: self.stages, environments: Vec::new(), scripts: Vec::new(), origins: Origins::default() }
+        Plan { stages: self.stages, environments: Vec::new(), scripts: self.scripts, origins: Origins::default() }
     }
 
     fn add(&mut self, name: &str, head: Head, input_coder: Coder, input_windows: WindowCoder) -> StageId {

@@ -1,6 +1,6 @@
 //! Runs a plan by hand, step by step in made-up time, or on real threads.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ pub(crate) struct Rig {
     pub(crate) ledger: Arc<dyn JobLedger>,
     pub(crate) shards: u32,
     pub(crate) options: Options,
+    /// The wall clock when a run by hand begins.
+    pub(crate) begins_ms: i64,
 }
 
 /// Milliseconds since the test began.
@@ -36,6 +38,16 @@ struct Watch(Instant);
 impl Clock for Watch {
     fn now_ms(&self) -> i64 {
         self.0.elapsed().as_millis() as i64
+    }
+}
+
+/// Time that passes when a test says so.
+#[derive(Default)]
+struct Hand(AtomicI64);
+
+impl Clock for Hand {
+    fn now_ms(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -49,25 +61,26 @@ pub(crate) fn create(ledger: &MemoryLedger, shards: u32) -> Arc<dyn JobLedger> {
 impl Rig {
     pub(crate) fn new(plan: Plan, worker: impl Worker + 'static, shards: u32) -> Self {
         let ledger = create(&MemoryLedger::new(), shards);
-        Rig { plan: Arc::new(plan), worker: Arc::new(worker), ledger, shards, options: Options::local() }
+        Rig { plan: Arc::new(plan), worker: Arc::new(worker), ledger, shards, options: Options::local(), begins_ms: 0 }
     }
 
-    fn spec(&self) -> JobSpec {
+    fn spec(&self, clock: Arc<dyn Clock>) -> JobSpec {
         JobSpec {
             name: "test".to_owned(),
             plan: self.plan.clone(),
             shards: self.shards,
             ledger: self.ledger.clone(),
             workers: vec![self.worker.clone()],
-            clock: Arc::new(Watch(Instant::now())),
+            clock,
             options: self.options,
         }
     }
 
     /// Runs all shards in turns on this thread; time passes only when there is nothing else to do.
     pub(crate) fn by_hand(&self) -> Result<Arc<Shared>, Failure> {
-        let (shared, receivers) = Shared::new(self.spec());
-        let result = step_all(&shared, receivers);
+        let hand = Arc::new(Hand(AtomicI64::new(self.begins_ms)));
+        let (shared, receivers) = Shared::new(self.spec(hand.clone()));
+        let result = step_all(&shared, receivers, &hand);
         match (shared.result(), result) {
             (Err(first), _) => Err(first),
             (Ok(()), Err(failure)) => Err(failure),
@@ -79,20 +92,19 @@ impl Rig {
     pub(crate) fn start(&self) -> Run {
         let (sender, ended) = channel();
         let observer = Ended(Mutex::new(sender));
-        Run { job: Job::start(self.spec(), Arc::new(observer)).unwrap(), ended }
+        Run { job: Job::start(self.spec(Arc::new(Watch(Instant::now()))), Arc::new(observer)).unwrap(), ended }
     }
 }
 
-fn step_all(shared: &Arc<Shared>, receivers: Vec<Receiver<executor::shard::Event>>) -> Result<(), Failure> {
+fn step_all(shared: &Arc<Shared>, receivers: Vec<Receiver<executor::shard::Event>>, hand: &Hand) -> Result<(), Failure> {
     let mut shards = Vec::new();
     for (number, events) in receivers.into_iter().enumerate() {
         shards.push(Shard::open(shared.clone(), ShardId(number as u32), events)?);
     }
-    let mut now_ms = 0;
     while !shards.is_empty() {
         let (mut progressed, mut until, mut open) = (false, None, Vec::new());
         for mut shard in shards {
-            match shard.step(now_ms)? {
+            match shard.step(hand.now_ms())? {
                 Step::Progressed => progressed = true,
                 Step::Idle { until_ms } => until = until.into_iter().chain(until_ms).min(),
                 Step::Finished => {
@@ -104,7 +116,7 @@ fn step_all(shared: &Arc<Shared>, receivers: Vec<Receiver<executor::shard::Event
         }
         shards = open;
         if !progressed && let Some(until_ms) = until {
-            now_ms = now_ms.max(until_ms);
+            hand.0.fetch_max(until_ms, Ordering::Relaxed);
         }
     }
     Ok(())

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use model::batch::Row;
 use model::reader::{put_length_prefixed, put_varint};
 use model::windowing::WindowingStrategy;
-use model::{Reader, Timestamp, WindowCoder};
-use plan::{Head, Routing};
+use model::{FiredTimer, Keyed, Reader, Timestamp, WindowCoder};
+use plan::{Head, Routing, StateKind};
 use worker::Error;
 
 use crate::dofns::{Context, DoFns, global_row};
@@ -87,6 +87,26 @@ impl Draft {
         let stage = self.plans.stage(name, head, &[(input, Routing::ByKey)], &source);
         self.plans.transform(stage, name, &source, output.map(|output| (output, kv(), WindowCoder::Global)));
         self.dofn(name, dofn);
+    }
+
+    /// A stage that works by key, with one transform, both called `name`; its output is of the input's windows.
+    pub(crate) fn by_key(
+        &mut self,
+        name: &str,
+        input: &str,
+        keyed: Keyed,
+        states: &[(&str, StateKind)],
+        dofn: impl Fn(Row<'_>, &mut Context<'_>) -> Result<(), Error> + Send + Sync + 'static,
+        on_timer: impl Fn(&FiredTimer, &mut Context<'_>) -> Result<(), Error> + Send + Sync + 'static,
+    ) {
+        let (source, output, windows) = (format!("{name} source"), format!("{name} output"), keyed.windowing.window_coder);
+        let families = keyed.timer_families.clone();
+        let stage = self.plans.stage(name, Head::Keyed(Box::new(keyed)), &[(input, Routing::ByKey)], &source);
+        self.plans.transform(stage, name, &source, Some((&output, kv(), windows)));
+        families.into_iter().for_each(|domain| self.plans.timers(stage, domain));
+        states.iter().for_each(|(state, kind)| self.plans.state(stage, state, kind.clone()));
+        self.dofn(name, dofn);
+        self.dofns.insert_on_timer(name.to_owned(), Arc::new(on_timer));
     }
 
     /// A stage `name` that adds up the numbers of a collection.

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use model::batch::Row;
 use model::reader::{put_length_prefixed, put_varint};
 use model::window::IntervalWindow;
-use model::{Coder, Reader, StageId, Timestamp, WindowCoder, pane, window};
-use plan::{Head, Plan, Routing, WindowMapping};
+use model::{BatchBuilder, Coder, Duration, Reader, StageId, Timestamp, WindowCoder, pane, window};
+use plan::{Head, Plan, Routing, ScriptEvent, WindowMapping};
 use worker::Error;
 
 use super::generate::Pipeline;
-use super::pipeline::{Function, Grouping, Op, Span, Windowing, at_position, end_of, fold, join, positions, side_number};
+use super::keyed::ByKey;
+use super::pipeline::{Event, Function, Grouping, Op, Span, Windowing, at_position, end_of, fold, join, positions, side_number};
 use crate::dice::Dice;
-use crate::dofns::{Access, Context, DoFn, DoFns};
+use crate::dofns::{Access, Context, DoFn, DoFns, global_row};
 use crate::plans::{Plans, kv};
 
 /// Values of user counters by transform and name.
@@ -68,6 +69,11 @@ impl Compiler<'_> {
                 };
                 self.transform(stage, &name, &format!("{output} impulse"), &output, kv(), windows, dofn);
             }
+            Op::Script(events) => {
+                let events = events.iter().map(script_event).collect();
+                self.plans.script(&format!("script {index}"), events, &output, kv());
+            }
+            Op::ByKey { input, windowing, by_key } => self.by_key(index, *input, *windowing, *by_key),
             Op::Map { input, function, fused } => {
                 let (function, coder) = (*function, windows);
                 let (stage, input) = self.place(index, *input, *fused);
@@ -156,6 +162,19 @@ impl Compiler<'_> {
         });
     }
 
+    fn by_key(&mut self, index: usize, input: usize, windowing: Windowing, by_key: ByKey) {
+        let (output, name, windows) = (collection(index), format!("t{index}"), windowing.coder());
+        let keyed = by_key.keyed(windowing);
+        let families = keyed.timer_families.clone();
+        let source = format!("{output} source");
+        let inputs = [(&*collection(input), Routing::ByKey)];
+        let stage = self.plans.stage(&format!("by key {index}"), Head::Keyed(Box::new(keyed)), &inputs, &source);
+        self.transform(stage, &name, &source, &output, kv(), windows, move |row, context| by_key.process(windows, row, context));
+        self.dofns.insert_on_timer(name, by_key.on_timer(windows));
+        families.into_iter().for_each(|domain| self.plans.timers(stage, domain));
+        by_key.states().into_iter().for_each(|(state, kind)| self.plans.state(stage, state, kind));
+    }
+
     fn side(&mut self, index: usize, input: usize, side: usize, access: Access, windowing: Windowing) {
         let (output, name) = (collection(index), format!("t{index}"));
         let windows = self.pipeline.windowings[index].coder();
@@ -235,6 +254,21 @@ impl Compiler<'_> {
     }
 }
 
+fn script_event(event: &Event) -> ScriptEvent {
+    match event {
+        Event::Elements(elements) => {
+            let mut builder = BatchBuilder::new();
+            for element in elements {
+                let value = encode(element.key, element.value);
+                builder.push(global_row(&value, Timestamp::from_millis(element.time)));
+            }
+            ScriptEvent::Elements { output: 0, batch: builder.finish() }
+        }
+        Event::Watermark(millis) => ScriptEvent::Watermark { output: 0, watermark: Timestamp::from_millis(*millis) },
+        Event::TimePasses(millis) => ScriptEvent::ProcessingTime(Duration(*millis)),
+    }
+}
+
 fn map(function: Function, windows: WindowCoder, row: Row<'_>, context: &mut Context<'_>) -> Result<(), Error> {
     let (key, value) = decode(row.value);
     for (key, value) in function.apply(key, value) {
@@ -251,14 +285,14 @@ fn text(key: u8, value: u64, time: i64, window: Span) -> String {
     }
 }
 
-fn encode(key: u8, value: u64) -> Vec<u8> {
+pub(crate) fn encode(key: u8, value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_length_prefixed(&mut bytes, &[key]);
     put_varint(&mut bytes, value);
     bytes
 }
 
-fn decode(bytes: &[u8]) -> (u8, u64) {
+pub(crate) fn decode(bytes: &[u8]) -> (u8, u64) {
     let mut reader = Reader::new(bytes);
     let decoded = (reader.length_prefixed().unwrap()[0], reader.varint().unwrap());
     assert!(reader.is_empty());
@@ -310,7 +344,7 @@ fn encode_set(windows: &[Span]) -> Vec<u8> {
     set
 }
 
-fn decode_window(coder: WindowCoder, bytes: &[u8]) -> Span {
+pub(crate) fn decode_window(coder: WindowCoder, bytes: &[u8]) -> Span {
     match coder {
         WindowCoder::Global => None,
         _ => {

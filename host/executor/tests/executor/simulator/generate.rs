@@ -2,7 +2,8 @@
 
 use model::windowing::OutputTime;
 
-use super::pipeline::{Element, Function, Grouping, Op, Windowing, interpret};
+use super::keyed::ByKey;
+use super::pipeline::{Element, Event, Function, Grouping, Op, Windowing, interpret};
 use crate::dice::Dice;
 use crate::dofns::Access;
 
@@ -24,8 +25,10 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     pub(crate) fn generate(dice: &mut Dice) -> Pipeline {
         let mut pipeline = Pipeline::default();
+        let scripted = dice.chance(25);
         for _ in 0..dice.between(1, 2) {
-            pipeline.push(Op::Source(source(dice)), Windowing::Global);
+            let op = if scripted { Op::Script(script(dice)) } else { Op::Source(source(dice)) };
+            pipeline.push(op, Windowing::Global);
         }
         for _ in 0..dice.between(2, 9) {
             pipeline.grow(dice);
@@ -48,7 +51,7 @@ impl Pipeline {
         let input = self.some(dice);
         let windowing = self.windowings[input];
         let fused = dice.chance(50);
-        match dice.below(8) {
+        match dice.below(11) {
             0 => drop(self.push(Op::Map { input, function: function(dice), fused }, windowing)),
             1 => drop(self.window(dice, input)),
             2 => drop(self.push(Op::Reshuffle { input }, windowing)),
@@ -60,6 +63,7 @@ impl Pipeline {
             }
             4 | 5 => self.group(dice, input),
             6 => self.side(dice, input),
+            7..=9 => self.by_key(dice, input),
             _ => drop(self.push(Op::Restrictions { input, reshuffled: dice.chance(50) }, windowing)),
         }
     }
@@ -103,6 +107,15 @@ impl Pipeline {
         self.push(op, if merged { Windowing::Merged } else { windowing });
     }
 
+    fn by_key(&mut self, dice: &mut Dice, input: usize) {
+        let input = if dice.chance(60) { self.window(dice, input).unwrap_or(input) } else { input };
+        let windowing = self.windowings[input];
+        if !matches!(windowing, Windowing::Merged | Windowing::Sessions { .. }) {
+            let by_key = ByKey::generate(dice, windowing);
+            self.push(Op::ByKey { input, windowing, by_key }, windowing);
+        }
+    }
+
     fn side(&mut self, dice: &mut Dice, input: usize) {
         let side = self.some(dice);
         let windowing = self.windowings[side];
@@ -125,6 +138,28 @@ fn source(dice: &mut Dice) -> Vec<Element> {
     };
     let elements: Vec<Element> = (0..40).map(|_| element()).collect();
     elements[dice.below(40)..].to_vec()
+}
+
+/// Elements in bundles, each not before the watermark, with watermarks and pauses in between.
+fn script(dice: &mut Dice) -> Vec<Event> {
+    let mut watermark = 0;
+    let mut events = Vec::new();
+    for _ in 0..dice.between(1, 8) {
+        events.push(match dice.below(4) {
+            0 => {
+                watermark = dice.between(watermark, TIMES);
+                Event::Watermark(watermark)
+            }
+            1 => Event::TimePasses(dice.between(1, 5_000)),
+            _ => {
+                let mut elements = source(dice);
+                elements.truncate(8);
+                elements.iter_mut().for_each(|element| element.time = element.time.max(watermark));
+                Event::Elements(elements)
+            }
+        });
+    }
+    events
 }
 
 fn function(dice: &mut Dice) -> Function {

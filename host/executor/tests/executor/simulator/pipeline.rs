@@ -7,6 +7,7 @@ use model::windowing::{
 };
 use model::{Duration, Timestamp, WindowCoder};
 
+use super::keyed::ByKey;
 use crate::dofns::Access;
 
 /// Start and end of an interval window in milliseconds, or the global window.
@@ -49,6 +50,14 @@ pub(crate) enum Windowing {
 pub(crate) enum Op {
     /// Impulse and a flat map.
     Source(Vec<Element>),
+    /// A script whose watermark never passes an element that is still to come.
+    Script(Vec<Event>),
+    /// State and timers.
+    ByKey {
+        input: usize,
+        windowing: Windowing,
+        by_key: ByKey,
+    },
     Map {
         input: usize,
         function: Function,
@@ -84,6 +93,14 @@ pub(crate) enum Op {
         input: usize,
         reshuffled: bool,
     },
+}
+
+/// What happens in a script.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Elements(Vec<Element>),
+    Watermark(i64),
+    TimePasses(i64),
 }
 
 /// A windowing strategy whose windows fire once, since nothing here is late.
@@ -230,6 +247,11 @@ pub(crate) fn end_of(window: Span) -> i64 {
 pub(crate) fn interpret(op: &Op, made: &[Vec<Element>]) -> Vec<Element> {
     match op {
         Op::Source(elements) => elements.clone(),
+        Op::Script(events) => {
+            let elements = |event: &Event| if let Event::Elements(elements) = event { elements.clone() } else { Vec::new() };
+            events.iter().flat_map(elements).collect()
+        }
+        Op::ByKey { input, by_key, .. } => by_key.interpret(&made[*input]),
         Op::Map { input, function, .. } => {
             let apply = |element: &Element| {
                 let applied = function.apply(element.key, element.value);
