@@ -124,8 +124,9 @@ impl Engine {
         self.stages[stage.0 as usize].gathers = true;
     }
 
-    /// Lets the job come to its end: from now on entries are not delayed, timers of processing time that are set fire at once, in order of their
-    /// time, and no further ones are set. Everything else ends when its sources do. Does nothing the second time.
+    /// Lets the job come to its end: from now on entries are not delayed, timers of processing time that are set fire at
+    /// once, in order of their time, and no further ones are set. Everything else ends when its sources do. Does nothing the
+    /// second time.
     pub fn drain(&mut self) {
         self.draining = true;
     }

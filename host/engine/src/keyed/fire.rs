@@ -56,24 +56,24 @@ enum Admission {
 impl Bundle<'_> {
     pub(super) fn fire(&mut self, limits: Limits) -> Result<Readied, Error> {
         let mut taken = Taken::new(limits);
-        for (domain, until) in
-            [(Domain::Event, self.clocks.input_watermark), (Domain::Processing, Timestamp::from_millis(self.clocks.now_ms))]
-        {
-            self.fire_until(domain, until, &mut taken)?;
+        let now = Timestamp::from_millis(self.clocks.now_ms);
+        if self.fire_until(Domain::Event, self.clocks.input_watermark, &mut taken)? {
+            self.fire_until(Domain::Processing, now, &mut taken)?;
         }
         Ok(taken.finish())
     }
 
-    fn fire_until(&mut self, domain: Domain, until: Timestamp, taken: &mut Taken) -> Result<(), Error> {
+    /// Returns whether it got to the end.
+    fn fire_until(&mut self, domain: Domain, until: Timestamp, taken: &mut Taken) -> Result<bool, Error> {
         let Some(first) = self.floors.from(domain).filter(|first| *first <= until) else {
-            return Ok(());
+            return Ok(true);
         };
         let names = &self.keys.names;
         let (mut from, end) = (names.due_at(domain, first), after_all(&names.due_at(domain, until)));
         loop {
             let page = self.state.scan(&from, &end, SCAN_CELLS_MAX, SCAN_BYTES_MAX)?;
             let Some((last, _)) = page.last() else {
-                return Ok(());
+                return Ok(true);
             };
             from = behind(last);
             for (name, value) in page {
@@ -81,7 +81,7 @@ impl Bundle<'_> {
                 match taken.admit(&item) {
                     Admission::Now => self.take(item, value, taken)?,
                     Admission::Later => {}
-                    Admission::Full => return Ok(()),
+                    Admission::Full => return Ok(false),
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Keyed state in memory: committed cells, and a bundle's writes on top of them.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use bytes::Bytes;
 use engine::{KeyedState, StateError};
@@ -39,16 +40,18 @@ impl KeyedState for Overlay<'_> {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], cells_max: usize, bytes_max: usize) -> Result<Vec<(Bytes, Bytes)>, StateError> {
-        let mut seen: BTreeMap<Bytes, Bytes> = self.committed.clone();
-        commit(&mut seen, self.writes.clone());
+        let range = (Bound::Included(from), Bound::Excluded(to));
+        let committed = self.committed.range::<[u8], _>(range).map(|(cell, value)| (cell.clone(), value.clone()));
+        let mut seen: BTreeMap<Bytes, Bytes> = committed.collect();
+        let writes = self.writes.range::<[u8], _>(range).map(|(cell, value)| (cell.clone(), value.clone()));
+        commit(&mut seen, writes.collect());
         let mut bytes = 0;
         let within = |(cell, value): &(Bytes, Bytes)| {
             let first = bytes == 0;
             bytes += cell.len() + value.len();
             first || bytes <= bytes_max
         };
-        let cells = seen.into_iter().filter(|(cell, _)| from <= cell.as_ref() && cell.as_ref() < to);
-        Ok(cells.take(cells_max).take_while(within).collect())
+        Ok(seen.into_iter().take(cells_max).take_while(within).collect())
     }
 
     fn put(&mut self, cell: Bytes, value: Option<Bytes>) {

@@ -5,6 +5,8 @@
 mod cells;
 mod dice;
 mod job;
+mod keyed;
+mod keys;
 mod naive;
 mod play;
 mod random;

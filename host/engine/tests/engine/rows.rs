@@ -1,5 +1,6 @@
 //! Rows for grouping stages: keyed, in fixed windows, and what their panes hold.
 
+use bytes::Bytes;
 use engine::EntryRows;
 use model::reader::put_varint;
 use model::window::{self, IntervalWindow};
@@ -41,6 +42,11 @@ pub(crate) fn batch(rows: &[(&str, &str, Timestamp)], size: i64) -> Batch {
         });
     }
     builder.finish()
+}
+
+/// The encoded key of an encoded row.
+pub(crate) fn key_of(value: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(&value[..coder().key_len(value).unwrap()])
 }
 
 /// The batches of some rows of entries, as the executor cuts them: one per range.
