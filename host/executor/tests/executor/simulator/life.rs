@@ -35,6 +35,8 @@ pub(crate) struct Figures {
     pub(crate) crashes_between: u64,
     pub(crate) results: i64,
     pub(crate) stages: usize,
+    pub(crate) keyed: usize,
+    pub(crate) scripts: usize,
 }
 
 impl Figures {
@@ -47,6 +49,8 @@ impl Figures {
         self.crashes_between += other.crashes_between;
         self.results += other.results;
         self.stages += other.stages;
+        self.keyed += other.keyed;
+        self.scripts += other.scripts;
     }
 
     /// All kinds of trouble occurred.
@@ -55,7 +59,7 @@ impl Figures {
             self.refused_commits > 0 && self.crashes_before > 0 && self.crashes_after > 0 && self.crashes_between > 0,
             "{self:?}"
         );
-        assert!(self.results > 0);
+        assert!(self.results > 0 && self.keyed > 0 && self.scripts > 0, "{self:?}");
     }
 }
 
@@ -131,7 +135,12 @@ impl Simulation {
             dice: Dice::new(dice.next()),
             crashes_left: dice.below(6) as u32,
             crash_percent: dice.one_of(&[2, 20, 100]),
-            figures: Figures { stages: plan.stages.len(), ..Figures::default() },
+            figures: Figures {
+                stages: plan.stages.len(),
+                keyed: plan.stages.iter().filter(|stage| matches!(stage.head, plan::Head::Keyed(_))).count(),
+                scripts: plan.scripts.len(),
+                ..Figures::default()
+            },
         };
         let trouble = Arc::new(Mutex::new(trouble));
         let (shards, job) = (if plan.scripts.is_empty() { dice.between(1, 4) as u32 } else { 1 }, JobId::from("simulated"));
@@ -240,9 +249,12 @@ impl Simulation {
         self.compare(&shared, "a later process");
         let job = self.ledger.open(&self.job).unwrap();
         for shard in (0..self.shards).map(ShardId) {
-            let mut entries = job.shard(shard, Arc::new(|| {})).unwrap().recover().unwrap().entries;
+            let mut ledger = job.shard(shard, Arc::new(|| {})).unwrap();
+            let mut entries = ledger.recover().unwrap().entries;
             entries.retain(|entry| entry.position.partition == ledger::Partition::Own);
             assert!(entries.is_empty(), "{entries:#?} remain on {shard}\n{self:#?}");
+            let state = ledger.state().scan(b"u", b"v", usize::MAX, usize::MAX).unwrap();
+            assert!(state.is_empty(), "user state remains on {shard}: {state:?}\n{self:#?}");
         }
     }
 
