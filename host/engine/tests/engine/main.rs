@@ -9,6 +9,7 @@ mod keyed;
 mod keys;
 mod naive;
 mod play;
+mod program;
 mod random;
 mod rows;
 mod rules;

@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use engine::grouping::NoMerger;
-use engine::{Engine, Entry, EntryRows, Head, Position, Work};
+use engine::{Engine, Entry, EntryRows, Head, Position, Readied, Work};
 use model::windowing::WindowFn;
 use model::{Batch, ShardId, StageId, Timestamp};
 
 use crate::cells::{self, Cells, Overlay};
+use crate::program;
 use crate::rows;
 use crate::setting::{Setting, number, range, text, time};
 
@@ -28,10 +29,13 @@ pub(crate) struct Play {
     consumed: BTreeMap<StageId, usize>,
     cells: Cells,
     panes: Vec<rows::Pane>,
+    /// Keys and what ran for them.
+    ran: Vec<(String, String)>,
 }
 
 struct Running {
     work: Work,
+    readied: Readied,
     consumed: Option<Vec<EntryRows>>,
     panes: Vec<rows::Pane>,
     writes: BTreeMap<Bytes, Option<Bytes>>,
@@ -52,6 +56,7 @@ impl Play {
             consumed: BTreeMap::new(),
             cells: Cells::new(),
             panes: Vec::new(),
+            ran: Vec::new(),
         }
     }
 
@@ -62,6 +67,8 @@ impl Play {
                 let shard = words[2].strip_prefix("shard").unwrap_or_else(|| panic!("{at}"));
                 self.report(self.setting.stage(words[1]), ShardId(shard.parse().unwrap()), time(words[3]));
             }
+            "script" => self.engine.script_watermark(self.setting.stage(words[1]), time(words[2])),
+            "end_sources" => self.engine.drain(),
             "now" => self.now_ms = words[1].parse().unwrap(),
             "run" => assert!(self.start().is_some(), "{at}: nothing runs"),
             "finish" => {
@@ -88,8 +95,9 @@ impl Play {
         let keys: Vec<_> = text(words, "keys").map_or(Vec::new(), |keys| keys.split(',').collect());
         let rows = number(words, "rows").map_or(keys.len() as u32, |rows| rows as u32);
         let remaining = text(words, "remaining").map(|ranges| ranges.split(',').map(range::<u32>).collect());
+        let times = text(words, "times").map(|times| times.split(',').map(time).collect());
         if !keys.is_empty() {
-            self.payload(position, stage, hold, &keys);
+            self.payload(position, stage, &keys, times.unwrap_or_else(|| vec![hold; keys.len()]));
         }
         self.feed(Entry {
             position,
@@ -108,11 +116,15 @@ impl Play {
         self.engine.watermark(stage, shard, watermark);
     }
 
-    /// Rows for a grouping stage, all at one time.
-    fn payload(&mut self, position: Position, stage: StageId, at: Timestamp, keys: &[&str]) {
-        let Head::Grouping(strategy) = &self.setting.topology.stages[stage.0 as usize].head else { return };
+    /// Rows for a grouping or keyed stage.
+    fn payload(&mut self, position: Position, stage: StageId, keys: &[&str], times: Vec<Timestamp>) {
+        let strategy = match &self.setting.topology.stages[stage.0 as usize].head {
+            Head::Grouping(strategy) => strategy.as_ref(),
+            Head::Keyed(keyed) => &keyed.windowing,
+            Head::Plain | Head::Restrictions { .. } | Head::Script => return,
+        };
         let WindowFn::Fixed { size, .. } = strategy.window_fn else { panic!("not fixed") };
-        let values: Vec<_> = keys.iter().map(|key| (*key, "v", at)).collect();
+        let values: Vec<_> = keys.iter().zip(times).map(|(key, at)| (*key, "v", at)).collect();
         self.payloads.insert(position, rows::batch(&values, size.0));
     }
 
@@ -122,24 +134,34 @@ impl Play {
         self.engine.entry(entry);
     }
 
-    /// Asks for work and, where it is for a grouping stage, groups.
+    /// Asks for work and, where it is for a grouping or keyed stage, makes it ready.
     fn start(&mut self) -> Option<&Running> {
         let work = self.engine.next(self.now_ms)?;
         let stage = work.stage;
-        let mut running = Running { work, consumed: None, panes: Vec::new(), writes: BTreeMap::new() };
-        if let Head::Grouping(_) = self.setting.topology.stages[stage.0 as usize].head {
-            let batches = rows::cut(&running.work.entries, |entry| self.payloads[&entry.position].clone());
-            let mut overlay = Overlay::new(&self.cells);
-            let panes = self.engine.group(&running.work, &batches, self.now_ms, &mut overlay, &mut NoMerger).unwrap();
-            running.panes = rows::panes(&panes);
-            running.writes = overlay.writes;
+        let batches = || rows::cut(&work.entries, |entry| self.payloads[&entry.position].clone());
+        let mut overlay = Overlay::new(&self.cells);
+        let (mut panes, mut readied) = (Vec::new(), Readied::default());
+        match self.setting.topology.stages[stage.0 as usize].head {
+            Head::Grouping(_) => {
+                let fired = self.engine.group(&work, &batches(), self.now_ms, &mut overlay, &mut NoMerger).unwrap();
+                panes = rows::panes(&fired);
+            }
+            Head::Keyed(_) => readied = self.engine.key(&work, &batches(), self.now_ms, &mut overlay).unwrap(),
+            Head::Plain | Head::Restrictions { .. } | Head::Script => {}
         }
+        let running = Running { work, readied, consumed: None, panes, writes: overlay.writes };
         self.running.insert(stage, running);
         self.running.get(&stage)
     }
 
     fn finish(&mut self, stage: StageId, unprocessed: &[Range<usize>]) {
         let running = self.running.get_mut(&stage).expect("something to finish");
+        if let Some(rules) = self.setting.rules.get(&stage) {
+            let mut overlay = Overlay { committed: &self.cells, writes: std::mem::take(&mut running.writes) };
+            let changes = program::changes(rules, &running.readied);
+            self.engine.timers(running.work.bundle, changes, &mut overlay).unwrap();
+            running.writes = overlay.writes;
+        }
         let consumed = self.engine.finish(running.work.bundle, unprocessed);
         running.consumed = Some(consumed.clone());
         self.finished = Some(consumed);
@@ -158,6 +180,7 @@ impl Play {
         }
         cells::commit(&mut self.cells, running.writes);
         self.panes.extend(running.panes.clone());
+        self.ran.extend(program::shown(&running.readied));
         self.engine.committed(running.work.bundle);
         let kept = consumed.iter().map(|entry| (&self.entries[&entry.position], count(&entry.rows) as u32));
         let kept = kept.filter(|_| !matches!(self.setting.topology.stages[stage.0 as usize].head, Head::Grouping(_)));
@@ -191,7 +214,8 @@ impl Play {
                     for _ in shape.inputs.iter().filter(|input| input.stage == stage) {
                         for output in outputs.clone() {
                             let position = Position { broadcast: false, offset: self.next_offset };
-                            self.payload(position, reader, output.hold, &vec!["k"; output.rows as usize]);
+                            let rows = output.rows as usize;
+                            self.payload(position, reader, &vec!["k"; rows], vec![output.hold; rows]);
                             self.feed(Entry { position, stage: reader, ..output });
                         }
                     }
@@ -239,6 +263,11 @@ impl Play {
             "finished" => self.engine.finished().to_string(),
             "idle" => self.engine.idle().to_string(),
             "panes" => self.show_panes(),
+            "ran" => {
+                let mut ran = std::mem::take(&mut self.ran);
+                ran.sort_by(|(a, _), (b, _)| a.cmp(b));
+                list(ran.into_iter().map(|(key, what)| format!("{key}:{what}")))
+            }
             "fired" => self.panes.len().to_string(),
             _ => {
                 let (query, stage) = query.split_once(' ').unwrap_or_else(|| panic!("what is {query}?"));

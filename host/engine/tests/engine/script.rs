@@ -3,19 +3,22 @@
 //! ```text
 //! job shards=2 shard=0                      default: one shard
 //! options rows=2 bytes=100 keys=5 restrictions=1 backlog=1000
-//! stage NAME plain|restrictions|unbounded|fixed:SIZE|fixed:SIZE:LATENESS  [from NAME.. local:NAME..]
+//! stage NAME plain|restrictions|unbounded|script|fixed:SIZE[:LATENESS]|keyed:SIZE[:LATENESS][:sorted][:last]  [from NAME.. local:NAME..]
+//! does STAGE ..                             what keyed stages do: see `program.rs`
 //! gate STAGE SIDE_INPUT by NAME,NAME global|same|fixed:SIZE:OFFSET|sliding:SIZE:PERIOD:OFFSET
 //!
-//! entry STAGE rows=3 ts=5 [end=9] [bytes=30] [not_before=100] [at=7] [remaining=0..1,2..3] [keys=a,b,a]
+//! entry STAGE rows=3 ts=5 [end=9] [bytes=30] [not_before=100] [at=7] [remaining=0..1,2..3] [keys=a,b,a [times=5,3,4]]
 //! wm STAGE shardN TIME                      a report arrives
+//! script STAGE TIME                         the script of a stage has come so far
 //! now MS                                    processing time from here on
 //! run | finish STAGE [A..B ..] | commit STAGE | fail STAGE
 //! only POLICIES EVENT                       for these policies only
+//! end_sources                               the engine drains from here on
 //! drain                                     run and commit until nothing is ready
 //! restart                                   a new engine goes on from what is durable
 //! flow                                      the same, each consumed row becoming one of key k in every reader; reports arrive
 //!
-//! expect work|consumed|rows|reports|wake|finished|idle|fired|panes|status STAGE|held STAGE   TEXT
+//! expect work|consumed|rows|reports|wake|finished|idle|fired|panes|ran|status STAGE|held STAGE   TEXT
 //! expect[greedy,one-key] ..                 for these policies only
 //! ```
 //!
@@ -35,7 +38,7 @@ fn scripts_hold_under_every_policy() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 30, "only {} scripts", files.len());
+    assert!(files.len() >= 60, "only {} scripts", files.len());
     let rewrite = std::env::var_os("PURLIN_REWRITE").is_some();
     let mut failures = String::new();
     for file in files {

@@ -1,10 +1,12 @@
 //! What stands above the events of a script, and how its words are read.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use engine::{BundlePolicy, GateMapping, Head, Options, SideGate, StageShape, Topology, Upstream};
 use model::{Duration, ShardId, StageId, Timestamp, WindowCoder};
 
+use crate::program::{self, Rule};
 use crate::rows;
 
 /// The job, its stages and the engine's options.
@@ -13,12 +15,14 @@ pub(crate) struct Setting {
     pub(crate) names: Vec<String>,
     pub(crate) topology: Topology,
     pub(crate) options: Options,
+    /// What keyed stages do.
+    pub(crate) rules: BTreeMap<StageId, Vec<Rule>>,
 }
 
 impl Setting {
     pub(crate) fn new(policy: BundlePolicy) -> Self {
         let topology = Topology { shards: 1, shard: ShardId(0), stages: Vec::new() };
-        Setting { names: Vec::new(), topology, options: Options { policy, ..Options::default() } }
+        Setting { names: Vec::new(), topology, options: Options { policy, ..Options::default() }, rules: BTreeMap::new() }
     }
 
     pub(crate) fn stage(&self, name: &str) -> StageId {
@@ -35,6 +39,7 @@ impl Setting {
             "options" => self.options(words),
             "stage" => self.add_stage(words),
             "gate" => self.add_gate(words),
+            "does" => self.rules.entry(self.stage(words[1])).or_default().push(Rule::new(&words[2..])),
             _ => return false,
         }
         true
@@ -50,12 +55,15 @@ impl Setting {
     }
 
     fn add_stage(&mut self, words: &[&str]) {
-        let spans: Vec<_> = words[2].split(':').skip(1).map(|span| span.parse::<i64>().unwrap()).collect();
+        let spans: Vec<_> = words[2].split(':').skip(1).map_while(|span| span.parse::<i64>().ok()).collect();
+        let windows = || rows::fixed_windows(spans[0], spans.get(1).copied().unwrap_or(0));
         let head = match words[2].split(':').next().unwrap() {
             "plain" => Head::Plain,
             "restrictions" => Head::Restrictions { unbounded: false },
             "unbounded" => Head::Restrictions { unbounded: true },
-            "fixed" => Head::Grouping(Box::new(rows::fixed_windows(spans[0], spans.get(1).copied().unwrap_or(0)))),
+            "fixed" => Head::Grouping(Box::new(windows())),
+            "keyed" => Head::Keyed(Box::new(program::keyed(windows(), words[2]))),
+            "script" => Head::Script,
             other => panic!("no head {other}"),
         };
         let inputs = words.iter().skip(4).map(|word| match word.strip_prefix("local:") {
