@@ -177,7 +177,7 @@ impl Keys {
         clocks: Clocks,
         state: &'a mut dyn KeyedState,
     ) -> Bundle<'a> {
-        let (floors, next_row) = (agenda.floors(), agenda.next_row);
+        let (floors, next_row) = (agenda.floors(&self.names), agenda.next_row);
         Bundle { keys: self, clocks, state, floors, next_row, expired, relieved: BTreeSet::new() }
     }
 

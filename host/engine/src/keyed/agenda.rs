@@ -25,12 +25,14 @@ pub(super) struct Agenda {
     pub(super) next_row: u64,
 }
 
-/// Before these times there is nothing; none: nothing at all.
-#[derive(Clone, Copy, Debug)]
+/// Where to look for the first cell of each order: before these names there is none. None: there is none at all.
+///
+/// They are names and not times: where many items have one time, those that are gone are not walked over again.
+#[derive(Clone, Debug)]
 pub(super) struct Floors {
-    event: Option<Timestamp>,
-    processing: Option<Timestamp>,
-    hold: Option<Timestamp>,
+    event: Option<Bytes>,
+    processing: Option<Bytes>,
+    hold: Option<Bytes>,
 }
 
 impl Agenda {
@@ -40,15 +42,19 @@ impl Agenda {
             Some(number) => Reader::new(&number).be_u64()?,
             None => 0,
         };
-        let everything = Some(Timestamp::MIN);
-        Floors { event: everything, processing: everything, hold: everything }.first(names, state, next_row)
+        let floors = Floors {
+            event: Some(names.due_at(Domain::Event, Timestamp::MIN).into()),
+            processing: Some(names.due_at(Domain::Processing, Timestamp::MIN).into()),
+            hold: Some(names.held_at(Timestamp::MIN).into()),
+        };
+        floors.first(names, state, next_row)
     }
 
-    pub(super) fn floors(&self) -> Floors {
+    pub(super) fn floors(&self, names: &Names) -> Floors {
         Floors {
-            event: self.event.as_ref().map(|item| item.time),
-            processing: self.processing.as_ref().map(|item| item.time),
-            hold: self.held.as_ref().map(|(hold, _)| *hold),
+            event: self.event.as_ref().map(|item| names.due(item)),
+            processing: self.processing.as_ref().map(|item| names.due(item)),
+            hold: self.held.as_ref().map(|(hold, item)| names.hold(*hold, item)),
         }
     }
 
@@ -63,34 +69,36 @@ impl Agenda {
 impl Floors {
     /// Writes an item, which is not there already; a hold of MAX holds nothing.
     pub(super) fn add(&mut self, names: &Names, state: &mut dyn KeyedState, item: &Item, hold: Timestamp, value: Bytes) {
-        state.put(names.due(item), Some(value));
+        let name = names.due(item);
         let floor = match item.domain {
             Domain::Event => &mut self.event,
             Domain::Processing => &mut self.processing,
         };
-        lower(floor, item.time);
+        lower(floor, &name);
+        state.put(name, Some(value));
         if hold < Timestamp::MAX {
-            state.put(names.hold(hold, item), Some(Bytes::new()));
-            lower(&mut self.hold, hold);
+            let name = names.hold(hold, item);
+            lower(&mut self.hold, &name);
+            state.put(name, Some(Bytes::new()));
         }
     }
 
-    pub(super) fn from(&self, domain: Domain) -> Option<Timestamp> {
+    /// The name to look for the items of a domain from.
+    pub(super) fn from(&self, domain: Domain) -> Option<&Bytes> {
         match domain {
-            Domain::Event => self.event,
-            Domain::Processing => self.processing,
+            Domain::Event => self.event.as_ref(),
+            Domain::Processing => self.processing.as_ref(),
         }
     }
 
-    /// The first items, given that nothing lies below the floors.
+    /// The first items.
     pub(super) fn first(&self, names: &Names, state: &dyn KeyedState, next_row: u64) -> Result<Agenda, Error> {
         let due = |domain| {
-            let range = self.from(domain).map(|floor| (names.due_at(domain, floor), names.due_at(domain, Timestamp::MAX)));
-            let name = first_in(state, range)?;
+            let name = first_in(state, self.from(domain), &names.due_at(domain, Timestamp::MAX))?;
             name.map(|name| names.item_due(&name)).transpose()
         };
-        let holds = self.hold.map(|floor| (names.held_at(floor), names.held_at(Timestamp::MAX)));
-        let held = first_in(state, holds)?.map(|name| names.item_held(&name)).transpose()?;
+        let held = first_in(state, self.hold.as_ref(), &names.held_at(Timestamp::MAX))?;
+        let held = held.map(|name| names.item_held(&name)).transpose()?;
         Ok(Agenda { event: due(Domain::Event)?, processing: due(Domain::Processing)?, held, next_row })
     }
 }
@@ -103,15 +111,17 @@ pub(super) fn remove(names: &Names, state: &mut dyn KeyedState, item: &Item, hol
     }
 }
 
-fn lower(floor: &mut Option<Timestamp>, time: Timestamp) {
-    *floor = Some(floor.map_or(time, |floor| floor.min(time)));
+fn lower(floor: &mut Option<Bytes>, name: &Bytes) {
+    if floor.as_ref().is_none_or(|floor| name < floor) {
+        *floor = Some(name.clone());
+    }
 }
 
 /// The first name from one on and up to all that begin with another.
-fn first_in(state: &dyn KeyedState, range: Option<(Vec<u8>, Vec<u8>)>) -> Result<Option<Bytes>, Error> {
-    let Some((from, last)) = range else {
+fn first_in(state: &dyn KeyedState, from: Option<&Bytes>, last: &[u8]) -> Result<Option<Bytes>, Error> {
+    let Some(from) = from else {
         return Ok(None);
     };
-    let page = state.scan(&from, &after_all(&last), 1, FIRST_BYTES_MAX)?;
+    let page = state.scan(from, &after_all(last), 1, FIRST_BYTES_MAX)?;
     Ok(page.into_iter().next().map(|(name, _)| name))
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use model::batch::Row;
-use model::{BatchBuilder, FiredTimer, Timestamp, pane, window};
+use model::{BatchBuilder, FiredTimer, TimeDomain, Timestamp, pane, window};
 
 use super::absorb::put_by;
 use super::change::Set;
@@ -65,11 +65,12 @@ impl Bundle<'_> {
 
     /// Returns whether it got to the end.
     fn fire_until(&mut self, domain: Domain, until: Timestamp, taken: &mut Taken) -> Result<bool, Error> {
-        let Some(first) = self.floors.from(domain).filter(|first| *first <= until) else {
+        let names = &self.keys.names;
+        let end = after_all(&names.due_at(domain, until));
+        let Some(first) = self.floors.from(domain).filter(|first| first[..] < end[..]) else {
             return Ok(true);
         };
-        let names = &self.keys.names;
-        let (mut from, end) = (names.due_at(domain, first), after_all(&names.due_at(domain, until)));
+        let mut from = first.to_vec();
         loop {
             let page = self.state.scan(&from, &end, SCAN_CELLS_MAX, SCAN_BYTES_MAX)?;
             let Some((last, _)) = page.last() else {
@@ -142,8 +143,10 @@ impl Bundle<'_> {
 
     /// Whether timers of processing time are set for a pair.
     fn waits_for_the_clock(&self, pair: &Pair) -> Result<bool, Error> {
-        for (family, _) in self.timers_of(pair)? {
-            if self.keys.domain(family)? == Domain::Processing {
+        let families = (0u32..).zip(&self.keys.keyed.timer_families);
+        for (family, _) in families.filter(|(_, domain)| **domain == TimeDomain::Processing) {
+            let beginning = self.keys.names.timer(pair, family, &[]);
+            if !self.state.scan(&beginning, &after_all(&beginning), 1, 1)?.is_empty() {
                 return Ok(true);
             }
         }
