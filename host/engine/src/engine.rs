@@ -16,7 +16,7 @@ use crate::inflight::{InFlight, Work};
 use crate::kept::{Delta, Kept};
 use crate::keyed::{self, Readied};
 use crate::pending::{Entry, EntryRows, Pending, Position, Wait};
-use crate::policy::Options;
+use crate::policy::{InputLimits, Options};
 use crate::schedule::{Load, PASSED_OVER_MAX, Schedule};
 use crate::state::KeyedState;
 use crate::stuck::{HeldBy, Producer, StageStatus};
@@ -87,6 +87,8 @@ struct Stage {
     gathers: bool,
     /// Bundles of rows since the last one without, while something else was due.
     passed_over: u32,
+    /// See [`Engine::limit`].
+    items_max: usize,
     dropped_rows: u64,
 }
 
@@ -171,7 +173,7 @@ impl Engine {
     /// Rows for a bundle; none where the stage has something to do that comes before them.
     fn take(&mut self, id: StageId) -> Vec<EntryRows> {
         let clocks = self.clocks(id);
-        let Stage { shape, pending, kept, passed_over, .. } = &mut self.stages[id.0 as usize];
+        let Stage { shape, pending, kept, passed_over, items_max, .. } = &mut self.stages[id.0 as usize];
         let due = pending.is_ready() && kept.due(clocks);
         let rows = pending.min_hold().map_or(Timestamp::MAX, |(hold, _)| hold);
         if due && kept.goes_first(clocks, rows, *passed_over >= PASSED_OVER_MAX) {
@@ -179,7 +181,8 @@ impl Engine {
             return Vec::new();
         }
         *passed_over = if due { *passed_over + 1 } else { 0 };
-        pending.take(self.options.input_limits(&shape.head))
+        let limits = self.options.input_limits(&shape.head);
+        pending.take(InputLimits { rows_max: limits.rows_max.min(*items_max), ..limits })
     }
 
     /// For work of a grouping stage: absorbs its rows and fires what is due, within the limits. `rows` are the batches
@@ -219,8 +222,10 @@ impl Engine {
     pub fn key(&mut self, work: &Work, rows: &[Batch], now_ms: i64, state: &mut dyn KeyedState) -> Result<Readied, Error> {
         self.now_ms = self.now_ms.max(now_ms);
         self.settle();
-        let keys = self.stages[work.stage.0 as usize].kept.keys(work.stage);
-        let (readied, delta) = keys.run(rows, self.key_clocks(work.stage), self.options.key_limits(), state)?;
+        let stage = &self.stages[work.stage.0 as usize];
+        let limits = self.options.key_limits();
+        let limits = keyed::Limits { items_max: limits.items_max.min(stage.items_max), ..limits };
+        let (readied, delta) = stage.kept.keys(work.stage).run(rows, self.key_clocks(work.stage), limits, state)?;
         self.watermarks.save_input(work.stage, state);
         self.changes(work, Applied { delta: Delta::Keys(Box::new(delta)), dropped_rows: readied.dropped_rows });
         Ok(readied)
@@ -282,6 +287,12 @@ impl Engine {
         let running = self.in_flight.end(bundle);
         self.stages[running.stage.0 as usize].pending.give_back(&running.entries);
         self.touched.insert(running.stage);
+    }
+
+    /// A bundle of the stage was too large for its effects to be kept until its commit: from now on its bundles have at most so
+    /// many rows or timers, and one at least.
+    pub fn limit(&mut self, stage: StageId, items_max: usize) {
+        self.stages[stage.0 as usize].items_max = items_max.max(1);
     }
 
     /// Own output watermarks that moved since the last call.
@@ -448,7 +459,16 @@ impl Engine {
 impl Stage {
     fn new(id: StageId, shape: StageShape) -> Self {
         let kept = Kept::new(id, &shape);
-        Stage { id, shape, pending: Pending::default(), kept, gathers: false, passed_over: 0, dropped_rows: 0 }
+        Stage {
+            id,
+            shape,
+            pending: Pending::default(),
+            kept,
+            gathers: false,
+            passed_over: 0,
+            items_max: usize::MAX,
+            dropped_rows: 0,
+        }
     }
 
     fn wake_at_ms(&self) -> Option<i64> {

@@ -15,6 +15,9 @@ pub struct Options {
     pub bundle_groups_max: usize,
     /// Restrictions that one bundle processes.
     pub bundle_restrictions_max: usize,
+    /// Bytes of user state that one bundle may change, as they are held in memory until its commit. A bundle that changes more
+    /// runs again with half as many elements or timers; a single one fails as its user's fault.
+    pub bundle_state_bytes_max: usize,
     /// Bytes waiting on a shard above which its sources pause.
     pub backlog_bytes_max: u64,
     /// After this many milliseconds an unbounded restriction is asked to checkpoint.
@@ -38,6 +41,7 @@ impl Options {
             bundle_bytes_max: 8 << 20,
             bundle_groups_max: 100_000,
             bundle_restrictions_max: 8,
+            bundle_state_bytes_max: 256 << 20,
             backlog_bytes_max: 64 << 20,
             checkpoint_interval_ms: 1_000,
             checkpoint_output_bytes: 32 << 20,

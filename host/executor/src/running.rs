@@ -18,6 +18,8 @@ pub struct Running {
     pub stage: StageId,
     /// Rows of input.
     pub rows: usize,
+    /// Rows and timers that the worker was given.
+    pub items: usize,
     /// What its head has written, for the commit.
     pub head: Overlay,
     /// What its DoFn reads and writes.

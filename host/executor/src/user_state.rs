@@ -31,9 +31,6 @@ use ordered::Ordered;
 
 use crate::side_inputs::SideInputs;
 
-/// Bytes of names and values that one bundle's writes may take in memory until its commit.
-pub const BUNDLE_STATE_BYTES_MAX: usize = 256 << 20;
-
 /// The states that a stage declares.
 #[derive(Debug)]
 pub struct StageStates {
@@ -67,19 +64,19 @@ pub struct BundleState {
 }
 
 impl BundleState {
-    /// For one bundle of a shard whose committed state this is.
-    pub fn new(states: Arc<StageStates>, committed: Arc<dyn StateReader>, side_inputs: Arc<SideInputs>) -> Self {
-        Self::bounded(states, committed, side_inputs, BUNDLE_STATE_BYTES_MAX)
-    }
-
-    /// With another bound than [`BUNDLE_STATE_BYTES_MAX`].
-    pub fn bounded(
+    /// For one bundle of a shard whose committed state this is. Names and values of its writes may take `bytes_max`.
+    pub fn new(
         states: Arc<StageStates>,
         committed: Arc<dyn StateReader>,
         side_inputs: Arc<SideInputs>,
         bytes_max: usize,
     ) -> Self {
         BundleState { states, side_inputs, cells: Mutex::new(Some(Cells::new(committed, bytes_max))) }
+    }
+
+    /// Whether the writes exceed their bound: then the bundle cannot be finished.
+    pub fn is_full(&self) -> bool {
+        self.lock().as_ref().is_some_and(|cells| cells.check_bound().is_err())
     }
 
     /// The bundle is over and has succeeded: its writes, after which nothing is left of the (key, window) pairs in `expired`.

@@ -20,6 +20,10 @@ impl Shard {
         result: Result<Outcome, worker::Error>,
     ) -> Result<(), Failure> {
         let stage = running.stage;
+        if running.state.is_full() && running.items > 1 {
+            self.halve(bundle, &running);
+            return Ok(());
+        }
         let ended = match result {
             Ok(outcome) => self.succeeded(bundle, running, outcome),
             Err(error) => self.try_again(bundle, stage, error),
@@ -80,6 +84,15 @@ impl Shard {
         }
         let changed = self.engine.timers(bundle, changes, &mut running.head);
         changed.map_err(|error| Failure::internal(format!("{}: {error}", self.name(stage))))
+    }
+
+    /// A bundle wrote more state than can be kept until its commit, whatever its worker says of it: its stage has smaller ones.
+    fn halve(&mut self, bundle: BundleId, running: &Running) {
+        self.shared.metrics.forget(self.id, bundle);
+        // The worker may believe that its writes will be durable, and must not go by them.
+        self.slots.remove(&running.stage);
+        self.engine.failed(bundle);
+        self.engine.limit(running.stage, running.items / 2);
     }
 
     /// After a bundle without effect.

@@ -38,6 +38,7 @@ impl Shard {
         let running = Running {
             stage: work.stage,
             rows,
+            items: input.iter().map(Batch::rows).sum::<usize>() + timers.len(),
             head,
             state: state.clone(),
             expired,
@@ -104,7 +105,8 @@ impl Shard {
 
     fn bundle_state(&self, stage: StageId) -> BundleState {
         let states = self.shared.states[stage.0 as usize].clone();
-        BundleState::new(states, self.ledger.state(), self.shared.side_inputs.clone())
+        let bytes_max = self.shared.spec.options.bundle_state_bytes_max;
+        BundleState::new(states, self.ledger.state(), self.shared.side_inputs.clone(), bytes_max)
     }
 
     fn output_options(&self, bundle: BundleId) -> OutputOptions {

@@ -90,6 +90,39 @@ fn state_leaves_the_ledger_when_its_windows_expire() {
     }
 }
 
+/// Every number adds so many bytes to its key's state; in the end the longest is known.
+fn writing(bytes: usize) -> Draft {
+    let mut draft = Draft::default();
+    draft.numbers("numbers", 100);
+    let states = [("all", StateKind::Bag { element: Some(Coder::Bytes) })];
+    let add = move |row: Row<'_>, context: &mut Context<'_>| {
+        let cell = context.bag("all", &key_of(row), &Bytes::new());
+        // What the state answers is for the state to remember: some SDKs do not wait for it.
+        let _ = context.append(&cell, vec![0; bytes]);
+        context.count("rows", 1);
+        context.count("full", (context.read_all(&cell)?.len() == 10 * bytes) as i64);
+        Ok(())
+    };
+    draft.by_key("write", "numbers", head(&[]), &states, add, no_timer);
+    draft
+}
+
+#[test]
+fn a_bundle_that_writes_too_much_runs_again_in_halves() {
+    let run = |bytes, bytes_max| {
+        let mut rig = rig(writing(bytes), Faultless, 1);
+        rig.options.bundle_state_bytes_max = bytes_max;
+        rig.by_hand().map(|shared| results(&shared))
+    };
+    for bytes_max in [200_000, 50_000, 25_000] {
+        assert_eq!(run(10_000, bytes_max).unwrap(), ["make numbers made: 100", "write full: 10", "write rows: 100"]);
+    }
+    match run(30_000, 20_000) {
+        Err(Failure::User { message, .. }) => assert!(message.contains("more than 20000 bytes of user state"), "{message}"),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Changes what a stage answers about timers.
 struct Sets(&'static str, Vec<TimerChange>);
 

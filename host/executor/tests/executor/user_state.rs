@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use executor::side_inputs::{PAGE_BYTES, SideInputs};
-use executor::user_state::{BUNDLE_STATE_BYTES_MAX, BundleState, StageStates};
+use executor::user_state::{BundleState, StageStates};
 use ledger::memory::MemoryLedger;
 use ledger::{Commit, ShardLedger};
 use model::reader::{put_length_prefixed, put_varint};
@@ -49,11 +49,11 @@ impl Bundles {
     }
 
     fn begin(&self) -> BundleState {
-        BundleState::new(self.states.clone(), self.ledger.state(), self.side_inputs.clone())
+        self.begin_bounded(1 << 30)
     }
 
     fn begin_bounded(&self, bytes_max: usize) -> BundleState {
-        BundleState::bounded(self.states.clone(), self.ledger.state(), self.side_inputs.clone(), bytes_max)
+        BundleState::new(self.states.clone(), self.ledger.state(), self.side_inputs.clone(), bytes_max)
     }
 
     fn commit(&mut self, bundle: &BundleState, expired: &[(Bytes, Bytes)]) {
@@ -446,6 +446,6 @@ fn a_bundle_that_writes_too_much_fails_and_says_so() {
         Err(Error::User { transform, message: said }) => assert_eq!((transform, &*said), (Some(STATEFUL.into()), message)),
         other => panic!("{other:?}"),
     }
+    assert!(state.is_full());
     assert!(state.finish(&[]).is_err(), "whatever the SDK makes of that");
-    assert!(BUNDLE_STATE_BYTES_MAX >= 64 << 20);
 }

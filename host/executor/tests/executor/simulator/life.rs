@@ -317,6 +317,7 @@ fn options(dice: &mut Dice, policy: BundlePolicy) -> Options {
         bundle_rows_max: dice.one_of(&[1, 3, 20, 1_000]),
         bundle_bytes_max: dice.one_of(&[1, 100, 1 << 20]),
         bundle_groups_max: dice.one_of(&[1, 4, 1_000]),
+        bundle_state_bytes_max: dice.one_of(&[10_000, 1 << 20]),
         bundle_restrictions_max: dice.one_of(&[1, 3, 64]),
         backlog_bytes_max: dice.one_of(&[0, 200, 1 << 20]),
         checkpoint_interval_ms: dice.between(1, 500),
