@@ -4,19 +4,16 @@
 //! fires. State is a map in memory, so that what is measured is the grouping. Where the system tells, times are those that
 //! this thread had a processor, so that a busy machine does not matter.
 
-use std::collections::BTreeMap;
-use std::ops::Bound::{Excluded, Included};
-use std::time::{Duration as Span, Instant};
+mod measure;
 
-use bytes::Bytes;
-use engine::KeyedState;
 use engine::grouping::{Clocks, Grouping, Limits, NoMerger};
-use engine::state::StateError;
 use model::pane::NO_FIRING;
 use model::reader::put_length_prefixed;
 use model::window::{self, IntervalWindow};
 use model::windowing::{Trigger, WindowFn, WindowingStrategy};
 use model::{Batch, BatchBuilder, Coder, Duration, StageId, Timestamp, WindowCoder};
+
+use measure::{State, Stopwatch};
 
 const KEYS: u64 = 10_000;
 const ROW_BYTES: usize = 100;
@@ -34,12 +31,12 @@ fn main() {
     };
     let counted =
         WindowingStrategy { trigger: Trigger::Repeat(Box::new(Trigger::ElementCount(100))), ..WindowingStrategy::global() };
-    measure("runs, global window", &WindowingStrategy::global(), rows);
-    measure("runs, ten fixed windows", &fixed, rows);
-    measure("cells, every 100 elements", &counted, rows);
+    group("runs, global window", &WindowingStrategy::global(), rows);
+    group("runs, ten fixed windows", &fixed, rows);
+    group("cells, every 100 elements", &counted, rows);
 }
 
-fn measure(name: &str, strategy: &WindowingStrategy, rows: u64) {
+fn group(name: &str, strategy: &WindowingStrategy, rows: u64) {
     let bundles: Vec<Batch> = (0..BUNDLES).map(|number| bundle(strategy, number)).collect();
     let coder = Coder::Kv(Box::new(Coder::StringUtf8), Box::new(Coder::Bytes));
     let mut grouping = Grouping::new(StageId(0), strategy.clone(), coder, strategy.window_coder);
@@ -69,29 +66,6 @@ fn measure(name: &str, strategy: &WindowingStrategy, rows: u64) {
     );
 }
 
-/// Time of this thread on a processor, or else of the clock.
-struct Stopwatch {
-    clock: Instant,
-    on_processor: Option<Span>,
-}
-
-impl Stopwatch {
-    fn start() -> Self {
-        Stopwatch { clock: Instant::now(), on_processor: on_processor() }
-    }
-
-    fn elapsed(&self) -> Span {
-        let on_processor = self.on_processor.zip(on_processor());
-        on_processor.map_or_else(|| self.clock.elapsed(), |(before, now)| now - before)
-    }
-}
-
-/// Linux tells, in nanoseconds.
-fn on_processor() -> Option<Span> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split(' ').next()?.parse().ok().map(Span::from_nanos)
-}
-
 fn bundle(strategy: &WindowingStrategy, number: u64) -> Batch {
     let mut builder = BatchBuilder::new();
     let mut bits = number + 1;
@@ -114,44 +88,4 @@ fn bundle(strategy: &WindowingStrategy, number: u64) -> Batch {
         });
     }
     builder.finish()
-}
-
-#[derive(Default)]
-struct State {
-    cells: BTreeMap<Bytes, Bytes>,
-    writes: BTreeMap<Bytes, Option<Bytes>>,
-    written: usize,
-}
-
-impl State {
-    fn commit(&mut self) {
-        for (cell, value) in std::mem::take(&mut self.writes) {
-            self.written += cell.len() + value.as_ref().map_or(0, Bytes::len);
-            match value {
-                Some(value) => self.cells.insert(cell, value),
-                None => self.cells.remove(&cell),
-            };
-        }
-    }
-}
-
-impl KeyedState for State {
-    fn get(&self, cell: &[u8]) -> Result<Option<Bytes>, StateError> {
-        Ok(self.writes.get(cell).cloned().unwrap_or_else(|| self.cells.get(cell).cloned()))
-    }
-
-    fn scan(&self, from: &[u8], to: &[u8], cells_max: usize, _: usize) -> Result<Vec<(Bytes, Bytes)>, StateError> {
-        let range = (Included(from), Excluded(to));
-        let written = self.writes.range::<[u8], _>(range).map(|(cell, value)| (cell, value.as_ref()));
-        let committed = self.cells.range::<[u8], _>(range).filter(|(cell, _)| !self.writes.contains_key(*cell));
-        // Both are cut before they are merged: at most this many of each can be among the first.
-        let written = written.filter_map(|(cell, value)| value.map(|value| (cell, value))).take(cells_max);
-        let mut found: Vec<_> = written.chain(committed.take(cells_max)).collect();
-        found.sort();
-        Ok(found.into_iter().take(cells_max).map(|(cell, value)| (cell.clone(), value.clone())).collect())
-    }
-
-    fn put(&mut self, cell: Bytes, value: Option<Bytes>) {
-        self.writes.insert(cell, value);
-    }
 }

@@ -44,14 +44,13 @@ impl Bundle<'_> {
         if self.expired.contains(&pair) {
             return Ok(());
         }
-        self.clear(&pair, number, &tag)?;
         match set {
             Some((fire, hold, pane)) => self.set(domain, pair, number, tag, Set { fire, hold, pane }),
-            None => Ok(()),
+            None => self.clear(&pair, number, &tag),
         }
     }
 
-    /// Sets a timer, if it can fire before its window ends.
+    /// Sets a timer, if it can fire before its window ends; in any case the one before it is gone.
     fn set(&mut self, domain: Domain, pair: Pair, family: u32, tag: Bytes, set: Set) -> Result<(), Error> {
         let expiry = self.keys.expiry(self.keys.end(&pair.window)?);
         let in_time = match domain {
@@ -59,11 +58,19 @@ impl Bundle<'_> {
             Domain::Processing if self.clocks.draining => false,
             Domain::Processing => self.clocks.complete || expiry >= self.clocks.input_watermark,
         };
+        let identity = self.keys.names.timer(&pair, family, &tag);
+        let times = Bytes::from([set.fire.encode(), set.hold.encode()].concat());
+        if in_time && self.state.get(&identity)?.as_ref() == Some(&times) {
+            // As it was, which is what every element of a key and window does in many pipelines: only the pane may differ.
+            let item = Item { domain, time: set.fire, kind: Kind::Timer { family, tag }, pair };
+            self.state.put(self.keys.names.due(&item), Some(set.encode_value()));
+            return Ok(());
+        }
+        self.clear(&pair, family, &tag)?;
         if !in_time || !self.see(&pair, expiry)? {
             return Ok(());
         }
-        let identity = self.keys.names.timer(&pair, family, &tag);
-        self.state.put(identity, Some([set.fire.encode(), set.hold.encode()].concat().into()));
+        self.state.put(identity, Some(times));
         let item = Item { domain, time: set.fire, kind: Kind::Timer { family, tag }, pair };
         self.add(&item, set.hold, set.encode_value());
         Ok(())

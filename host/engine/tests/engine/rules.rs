@@ -2,12 +2,13 @@
 
 use engine::grouping::NoMerger;
 use engine::{BundlePolicy, Engine, Entry, Head, Options, Position, StageShape, Topology, Upstream, Work};
-use model::{BundleId, ShardId, StageId, Timestamp, WindowCoder};
+use model::{BundleId, ShardId, StageId, TimerChange, Timestamp, WindowCoder};
 
 use crate::cells::{Cells, Overlay};
+use crate::program;
 use crate::rows;
 
-/// A source, a stage behind it and a grouping stage behind that.
+/// A source, a stage behind it, a grouping stage behind that, a keyed one with a last timer and one that a script feeds.
 fn engine() -> Engine {
     let stage = |name: &str, head, inputs: &[u32]| StageShape {
         name: name.to_string(),
@@ -18,7 +19,14 @@ fn engine() -> Engine {
         window_coder: WindowCoder::Interval,
     };
     let grouping = Head::Grouping(Box::new(rows::fixed_windows(10, 0)));
-    let stages = vec![stage("a", Head::Plain, &[]), stage("b", Head::Plain, &[0]), stage("g", grouping, &[1])];
+    let keyed = Head::Keyed(Box::new(program::keyed(rows::fixed_windows(10, 0), "keyed:10:0:last")));
+    let stages = vec![
+        stage("a", Head::Plain, &[]),
+        stage("b", Head::Plain, &[0]),
+        stage("g", grouping, &[1]),
+        stage("k", keyed, &[1]),
+        stage("s", Head::Script, &[]),
+    ];
     let topology = Topology { shards: 1, shard: ShardId(0), stages };
     Engine::new(topology, Options { policy: BundlePolicy::Greedy, ..Options::default() })
 }
@@ -136,4 +144,75 @@ fn a_grouping_bundle_leaves_nothing() {
 fn only_grouping_stages_group() {
     let (mut engine, work) = running(1);
     engine.group(&work, &[], 0, &mut Overlay::new(&Cells::new()), &mut NoMerger).expect("it panics before");
+}
+
+#[test]
+#[should_panic(expected = "bundle 0 finishes before it is grouped or keyed")]
+fn a_bundle_of_a_keyed_stage_is_keyed() {
+    let (mut engine, work) = running(3);
+    engine.finish(work.bundle, &[]);
+}
+
+#[test]
+#[should_panic(expected = "bundle 0 sets timers, but is not keyed")]
+fn timers_are_set_by_bundles_that_are_keyed() {
+    let (mut engine, work) = running(3);
+    engine.timers(work.bundle, Vec::new(), &mut Overlay::new(&Cells::new())).expect("it panics before");
+}
+
+#[test]
+#[should_panic(expected = "bundle 0 sets timers after it has finished")]
+fn timers_are_set_before_a_bundle_finishes() {
+    let (mut engine, work) = running(3);
+    let cells = Cells::new();
+    let mut overlay = Overlay::new(&cells);
+    engine.key(&work, &[], 0, &mut overlay).expect("nothing is keyed");
+    engine.finish(work.bundle, &[]);
+    engine.timers(work.bundle, Vec::new(), &mut overlay).expect("it panics before");
+}
+
+#[test]
+#[should_panic(expected = "stage 1 does not work per key")]
+fn only_keyed_stages_are_keyed() {
+    let (mut engine, work) = running(1);
+    engine.key(&work, &[], 0, &mut Overlay::new(&Cells::new())).expect("it panics before");
+}
+
+#[test]
+#[should_panic(expected = "the script of stage 4 goes back from 10 to 9")]
+fn scripts_do_not_go_back() {
+    let mut engine = engine();
+    engine.script_watermark(StageId(4), Timestamp::from_millis(10));
+    engine.script_watermark(StageId(4), Timestamp::from_millis(9));
+}
+
+#[test]
+#[should_panic(expected = "no script feeds stage 1")]
+fn scripts_feed_their_own_stages() {
+    engine().script_watermark(StageId(1), Timestamp::MAX);
+}
+
+/// What workers say of timers is not trusted: it is an error and not a panic.
+#[test]
+fn timers_that_a_stage_cannot_have_are_refused() {
+    let (key, window) = (&b"\x01x"[..], rows::window_of(Timestamp::from_millis(5), 10));
+    let mut encoded = Vec::new();
+    window.encode(&mut encoded);
+    let check = |family: usize, key: &[u8], window: &[u8], expected: &str| {
+        let (mut engine, work) = running(3);
+        let cells = Cells::new();
+        let mut overlay = Overlay::new(&cells);
+        engine.key(&work, &[], 0, &mut overlay).expect("nothing is keyed");
+        let [key, window] = [key, window].map(bytes::Bytes::copy_from_slice);
+        let change = TimerChange { family, tag: bytes::Bytes::new(), key, window, set: None };
+        let result = engine.timers(work.bundle, vec![change], &mut overlay);
+        assert_eq!(result.err().map_or("fine".to_string(), |error| error.to_string()), expected);
+    };
+    check(0, key, &encoded, "fine");
+    check(2, key, &encoded, "a timer of the family that is for the end of windows was set");
+    check(3, key, &encoded, "a timer of family 3, which the stage does not have");
+    for (key, window) in [(&b"\x02x"[..], &encoded[..]), (b"\x01xy", &encoded), (key, b""), (key, &[&encoded[..], b"z"].concat())]
+    {
+        check(0, key, window, "a timer has a key or window that its stage cannot have");
+    }
 }
