@@ -170,21 +170,6 @@ impl Engine {
         Some(self.in_flight.start(stage, entries))
     }
 
-    /// Rows for a bundle; none where the stage has something to do that comes before them.
-    fn take(&mut self, id: StageId) -> Vec<EntryRows> {
-        let clocks = self.clocks(id);
-        let Stage { shape, pending, kept, passed_over, items_max, .. } = &mut self.stages[id.0 as usize];
-        let due = pending.is_ready() && kept.due(clocks);
-        let rows = pending.min_hold().map_or(Timestamp::MAX, |(hold, _)| hold);
-        if due && kept.goes_first(clocks, rows, *passed_over >= PASSED_OVER_MAX) {
-            *passed_over = 0;
-            return Vec::new();
-        }
-        *passed_over = if due { *passed_over + 1 } else { 0 };
-        let limits = self.options.input_limits(&shape.head);
-        pending.take(InputLimits { rows_max: limits.rows_max.min(*items_max), ..limits })
-    }
-
     /// For work of a grouping stage: absorbs its rows and fires what is due, within the limits. `rows` are the batches
     /// of `work.entries` in order, cut to their rows. State writes go to `state`; changes of the index and of holds are
     /// kept until [`Engine::committed`]. After an error the bundle is still in flight; it can only fail.
@@ -206,14 +191,6 @@ impl Engine {
         self.watermarks.save_input(work.stage, state);
         self.changes(work, Applied { delta: Delta::Groups(grouped.delta), dropped_rows: grouped.dropped_rows });
         Ok(grouped.panes)
-    }
-
-    /// Keeps what a bundle changes until it is durable.
-    fn changes(&mut self, work: &Work, applied: Applied) {
-        let running = self.in_flight.get_mut(work.bundle);
-        assert_eq!(running.stage, work.stage, "{} is of another stage", work.bundle);
-        assert!(running.delta.is_none() && running.finished.is_none(), "{} is grouped or keyed twice", work.bundle);
-        running.delta = Some(applied);
     }
 
     /// For work of a keyed stage: drops what is late, puts by what is to be sorted, and says what fires. `rows` are the
@@ -346,6 +323,29 @@ impl Engine {
             return self.schedule.pick(&loads);
         }
         picked
+    }
+
+    /// Rows for a bundle; none where the stage has something to do that comes before them.
+    fn take(&mut self, id: StageId) -> Vec<EntryRows> {
+        let clocks = self.clocks(id);
+        let Stage { shape, pending, kept, passed_over, items_max, .. } = &mut self.stages[id.0 as usize];
+        let due = pending.is_ready() && kept.due(clocks);
+        let rows = pending.min_hold().map_or(Timestamp::MAX, |(hold, _)| hold);
+        if due && kept.goes_first(clocks, rows, *passed_over >= PASSED_OVER_MAX) {
+            *passed_over = 0;
+            return Vec::new();
+        }
+        *passed_over = if due { *passed_over + 1 } else { 0 };
+        let limits = self.options.input_limits(&shape.head);
+        pending.take(InputLimits { rows_max: limits.rows_max.min(*items_max), ..limits })
+    }
+
+    /// Keeps what a bundle changes until it is durable.
+    fn changes(&mut self, work: &Work, applied: Applied) {
+        let running = self.in_flight.get_mut(work.bundle);
+        assert_eq!(running.stage, work.stage, "{} is of another stage", work.bundle);
+        assert!(running.delta.is_none() && running.finished.is_none(), "{} is grouped or keyed twice", work.bundle);
+        running.delta = Some(applied);
     }
 
     fn loads(&self, gathering: bool) -> Vec<Load> {
