@@ -125,13 +125,18 @@ impl Job {
             60..80 => self.end(shard, true),
             80..86 => self.end(shard, false),
             86..94 => self.report(shard),
-            94..99 => self.now_ms += self.dice.between(0, 30),
+            94..96 => self.script(shard),
+            96..99 => self.now_ms += self.dice.between(0, 30),
             _ => self.restart(shard),
         }
     }
 
     /// Everything happens that can, until the job is done.
     pub(crate) fn complete(&mut self) {
+        for shard in 0..self.shards.len() {
+            self.deliver(shard, usize::MAX);
+            self.end_scripts(shard);
+        }
         for _ in 0..100_000 {
             let before = self.trace.len();
             for shard in 0..self.shards.len() {
@@ -196,6 +201,35 @@ impl Job {
         let logged = Logged { stage, rows, hold, window_end, not_before_ms };
         self.shards[shard].log.push(Arrival::Entry(self.next_offset, logged));
         self.next_offset += 1;
+    }
+
+    /// A script gives a row or comes further.
+    fn script(&mut self, shard: usize) {
+        let scripts: Vec<_> = self.shards[shard].naive.scripts.clone().into_iter().collect();
+        if scripts.is_empty() {
+            return;
+        }
+        let (stage, watermark) = *self.dice.one_of(&scripts);
+        let begun = watermark.max(Timestamp::from_millis(0));
+        let next = begun.plus(Duration(self.dice.between(0, 10)));
+        if self.dice.chance(50) && self.rows_left > 0 && watermark < Timestamp::MAX {
+            self.rows_left -= 1;
+            return self.append(shard, stage, vec![next], None);
+        }
+        self.deliver(shard, usize::MAX);
+        self.set_script(shard, stage, next);
+    }
+
+    fn end_scripts(&mut self, shard: usize) {
+        let stages: Vec<_> = self.shards[shard].naive.scripts.keys().copied().collect();
+        stages.into_iter().for_each(|stage| self.set_script(shard, stage, Timestamp::MAX));
+    }
+
+    fn set_script(&mut self, shard: usize, stage: StageId, watermark: Timestamp) {
+        writeln!(self.trace, "shard {shard} script {stage} {watermark}").unwrap();
+        let Shard { engine, naive, .. } = &mut self.shards[shard];
+        naive.scripts.insert(stage, watermark);
+        engine.script_watermark(stage, watermark);
     }
 
     fn next(&mut self, shard: usize) {
@@ -361,6 +395,9 @@ impl Job {
             if logged.rows.iter().any(|row| row.state == RowState::Waiting) {
                 engine.entry(entry(*offset, logged));
             }
+        }
+        for (stage, watermark) in &naive.scripts {
+            engine.script_watermark(*stage, *watermark);
         }
         for ((stage, shard), watermark) in &naive.reports {
             engine.watermark(*stage, *shard, *watermark);

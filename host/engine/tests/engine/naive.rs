@@ -50,6 +50,8 @@ pub(crate) struct Naive {
     /// Entries that arrived and have rows that are not consumed, by offset.
     pub(crate) entries: BTreeMap<u64, Logged>,
     pub(crate) reports: BTreeMap<(StageId, ShardId), Timestamp>,
+    /// How far the scripts of stages have come.
+    pub(crate) scripts: BTreeMap<StageId, Timestamp>,
     /// Per grouping stage, by row.
     pub(crate) absorbed: BTreeMap<StageId, BTreeMap<String, Absorbed>>,
     pub(crate) inputs: Vec<Timestamp>,
@@ -76,12 +78,15 @@ impl Naive {
             source: is_source(&topology, stage),
             feeds_gate: feeds_gate(&topology, stage),
         };
+        let is_script = |stage: &StageId| topology.stages[stage.0 as usize].head == Head::Script;
+        let scripted: Vec<_> = stages.clone().filter(is_script).collect();
         Naive {
             places: stages.map(place).collect(),
             topology,
             options,
             entries: BTreeMap::new(),
             reports: BTreeMap::new(),
+            scripts: scripted.into_iter().map(|stage| (stage, Timestamp::MIN)).collect(),
             absorbed: BTreeMap::new(),
             inputs: start.clone(),
             outputs: start,
@@ -101,12 +106,13 @@ impl Naive {
         (0..self.topology.shards).map(|shard| self.reported(stage, ShardId(shard))).min().unwrap()
     }
 
-    fn upstream(&self, inputs: &[Upstream]) -> Timestamp {
+    fn upstream(&self, stage: StageId) -> Timestamp {
         let promised = |input: &Upstream| match input.local {
             true => self.reported(input.stage, self.topology.shard),
             false => self.everywhere(input.stage),
         };
-        inputs.iter().map(promised).min().unwrap_or(Timestamp::MAX)
+        let inputs = &self.topology.stages[stage.0 as usize].inputs;
+        inputs.iter().map(promised).chain(self.scripts.get(&stage).copied()).min().unwrap_or(Timestamp::MAX)
     }
 
     /// Rows of a stage that are not consumed: their holds.
@@ -124,7 +130,7 @@ impl Naive {
     pub(crate) fn settle(&mut self) {
         for stage in self.stages() {
             let index = stage.0 as usize;
-            let upstream = self.upstream(&self.topology.stages[index].inputs);
+            let upstream = self.upstream(stage);
             self.inputs[index] = self.inputs[index].max(upstream.min(self.row_holds(stage)));
             self.outputs[index] = self.outputs[index].max(self.inputs[index].min(self.group_holds(stage)));
         }
@@ -232,7 +238,7 @@ fn depth(topology: &Topology, stage: StageId) -> usize {
 
 fn is_source(topology: &Topology, stage: StageId) -> bool {
     let shape = &topology.stages[stage.0 as usize];
-    shape.inputs.is_empty() || matches!(shape.head, Head::Restrictions { .. })
+    (shape.inputs.is_empty() && shape.head != Head::Script) || matches!(shape.head, Head::Restrictions { .. })
 }
 
 fn feeds_gate(topology: &Topology, stage: StageId) -> bool {

@@ -63,18 +63,22 @@ fn run(seed: u64, late_rows: bool) -> String {
 
 fn topology(dice: &mut Dice) -> Topology {
     let stages = dice.between(1, 7) as u32;
-    let stages = (0..stages).map(|index| StageShape {
-        name: format!("s{index}"),
-        head: match dice.below(10) {
-            0..5 => Head::Plain,
-            5 => Head::Restrictions { unbounded: true },
-            6..8 => Head::Restrictions { unbounded: false },
-            _ => Head::Grouping(Box::new(rows::fixed_windows(WINDOW_MS, 0))),
-        },
-        inputs: inputs(dice, index),
-        gates: gates(dice, index),
-        input_coder: rows::coder(),
-        window_coder: WindowCoder::Interval,
+    let stages = (0..stages).map(|index| {
+        let inputs = inputs(dice, index);
+        StageShape {
+            name: format!("s{index}"),
+            head: match dice.below(10) {
+                0..4 if inputs.is_empty() => Head::Script,
+                0..5 => Head::Plain,
+                5 => Head::Restrictions { unbounded: true },
+                6..8 => Head::Restrictions { unbounded: false },
+                _ => Head::Grouping(Box::new(rows::fixed_windows(WINDOW_MS, 0))),
+            },
+            gates: gates(dice, index),
+            inputs,
+            input_coder: rows::coder(),
+            window_coder: WindowCoder::Interval,
+        }
     });
     let stages = stages.collect();
     Topology { shards: dice.between(1, 3) as u32, shard: ShardId(0), stages }
