@@ -10,7 +10,6 @@ use proto::pipeline::{FunctionSpec, PTransform};
 use crate::coders::{BYTES, ITERABLE, KV, LENGTH_PREFIX};
 use crate::graph::*;
 use crate::lower::Lowering;
-use crate::windowing::is_default;
 
 const MALFORMED: &str = "the pipeline is malformed";
 
@@ -99,19 +98,11 @@ impl Lowering<'_> {
         }
     }
 
-    /// Triggers and merging, where panes are made.
+    /// Merging, where panes are made.
     fn check_boundary(&mut self, at: NodeRef, input: CollectionRef) {
         let strategy = self.strategy(input);
-        let triggers = is_default(&strategy.trigger);
-        let custom_merging = strategy.merging == Merging::NeedsMerge && matches!(strategy.window_fn, WindowFn::Custom { .. });
-        let nobody_to_ask = custom_merging && matches!(strategy.window_fn, WindowFn::Custom { environment: None, .. });
-        if !triggers && !self.capabilities.triggers {
-            self.note(at, "triggers other than the default one are not supported yet", "use the default trigger");
-        }
-        if custom_merging && !self.capabilities.merging_custom_windows {
-            self.note(at, "merging windows of a custom window function are not supported yet", "use sessions");
-        }
-        if nobody_to_ask {
+        let nobody_to_ask = matches!(strategy.window_fn, WindowFn::Custom { environment: None, .. });
+        if nobody_to_ask && strategy.merging == Merging::NeedsMerge {
             self.note(at, "its window function names no environment that can merge its windows", MALFORMED);
         }
     }
@@ -151,6 +142,10 @@ impl Lowering<'_> {
             self.note(at, "it names no environment to run in", MALFORMED);
         }
         let main = self.graph.node(at).main();
+        if keyed && environment.is_some_and(|environment| self.environments.is_wasm(environment)) {
+            let what = "it has state, timers or sorted input, and runs in a component, which has none";
+            self.note(at, what, "leave it to the SDK");
+        }
         if keyed && !self.has_keys(main) {
             self.note(
                 at,

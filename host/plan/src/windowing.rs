@@ -241,12 +241,3 @@ pub(crate) fn allows_lifting(trigger: &Trigger) -> bool {
         Trigger::ElementCount(_) | Trigger::AfterAll(_) | Trigger::AfterEach(_) | Trigger::OrFinally(..) => false,
     }
 }
-
-/// Whether this is the trigger that fires once at the end of a window and once for each late batch.
-pub(crate) fn is_default(trigger: &Trigger) -> bool {
-    match trigger {
-        Trigger::Default => true,
-        Trigger::Repeat(part) => matches!(**part, Trigger::AfterEndOfWindow { early: None, late: None }),
-        _ => false,
-    }
-}

@@ -49,7 +49,6 @@ pub(crate) struct Refused;
 /// Everything that planning knows and makes on its way.
 pub(crate) struct Lowering<'a> {
     pub(crate) components: &'a Components,
-    pub(crate) capabilities: &'a Capabilities,
     pub(crate) coders: Coders<'a>,
     pub(crate) strategies: Strategies<'a>,
     pub(crate) environments: Environments<'a>,
@@ -63,7 +62,6 @@ impl<'a> Lowering<'a> {
     pub(crate) fn new(components: &'a Components, capabilities: &'a Capabilities) -> Self {
         Lowering {
             components,
-            capabilities,
             coders: Coders::new(&components.coders),
             strategies: Strategies::new(&components.windowing_strategies),
             environments: Environments::new(&components.environments, capabilities),

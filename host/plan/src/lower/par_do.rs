@@ -40,27 +40,10 @@ impl Lowering<'_> {
         Ok(Next::Done)
     }
 
-    /// Notes everything about one ParDo that this build cannot do.
+    /// Notes everything that is wrong with one ParDo in itself.
     fn check_par_do(&mut self, transform: &PTransform, payload: &ParDoPayload) -> Result<(), Refused> {
-        let has_state = !payload.state_specs.is_empty();
-        let has_timers = !payload.timer_family_specs.is_empty();
-        let mut refused: Vec<(&str, String, &str)> = Vec::new();
+        let is_stateful = !payload.state_specs.is_empty() || !payload.timer_family_specs.is_empty();
         let mut malformed: Vec<String> = Vec::new();
-        if has_state && !self.capabilities.state {
-            refused.push(("user state", names(payload.state_specs.keys()), "is not supported yet"));
-        }
-        if has_timers && !self.capabilities.timers {
-            refused.push(("user timers", names(payload.timer_family_specs.keys()), "are not supported yet"));
-        }
-        if payload.requires_time_sorted_input && !self.capabilities.time_sorted_input {
-            refused.push(("time-sorted input", String::new(), "is not supported yet"));
-        }
-        if payload.requires_stable_input && !self.capabilities.stable_input {
-            refused.push(("stable input", String::new(), "is not supported yet"));
-        }
-        if (has_state || has_timers) && !payload.restriction_coder_id.is_empty() {
-            refused.push(("state or timers in a splittable DoFn", String::new(), "are supported by no runner"));
-        }
         let expiration = &payload.on_window_expiration_timer_family_spec;
         if !expiration.is_empty() && !payload.timer_family_specs.contains_key(expiration) {
             malformed.push(format!("its window expiration callback names a timer family that does not exist ({expiration})"));
@@ -71,13 +54,12 @@ impl Lowering<'_> {
                 malformed.push(format!("its timer family {family} does not say in which time domain it is"));
             }
         }
-        for (what, which, why) in &refused {
-            let _ = self.refuse(transform, format!("{what}{which} {why}"), "take it out, or use a build that has it");
+        let mut refused = malformed.into_iter().map(|what| self.refuse(transform, what, "the pipeline is malformed")).last();
+        if is_stateful && !payload.restriction_coder_id.is_empty() {
+            let what = "state or timers in a splittable DoFn are supported by no runner";
+            refused = Some(self.refuse(transform, what, "split it into two transforms"));
         }
-        for what in &malformed {
-            let _ = self.refuse(transform, what, "the pipeline is malformed");
-        }
-        if refused.is_empty() && malformed.is_empty() { Ok(()) } else { Err(Refused) }
+        refused.map_or(Ok(()), Err)
     }
 
     /// Tells main and side inputs apart. Old SDKs listed timers among the inputs.
@@ -199,10 +181,6 @@ impl Lowering<'_> {
         }
         Ok(Next::Done)
     }
-}
-
-fn names<'n>(names: impl Iterator<Item = &'n String>) -> String {
-    format!(" ({})", names.map(String::as_str).collect::<Vec<_>>().join(", "))
 }
 
 impl Node {

@@ -16,10 +16,6 @@ fn originals() -> Vec<Pipeline> {
     files.into_iter().map(|path| crate::language::parse(text(path).split("\n----\n").next().unwrap(), &folder).pipeline).collect()
 }
 
-fn everything() -> Capabilities {
-    Capabilities { state: true, timers: true, time_sorted_input: true, merging_custom_windows: true, ..Capabilities::default() }
-}
-
 /// Every map key and reference of a pipeline, to put one in another's place.
 fn ids(components: &Components) -> Vec<String> {
     let Components { transforms, pcollections, windowing_strategies, coders, environments } = components;
@@ -103,7 +99,7 @@ fn damaged_pipelines_are_planned_or_refused() {
         for _ in 0..1 + random.below(4) {
             damage(&mut random, pipeline.components.as_mut().unwrap());
         }
-        let outcome = std::panic::catch_unwind(|| match plan::plan(&pipeline, &everything()) {
+        let outcome = std::panic::catch_unwind(|| match plan::plan(&pipeline, &Capabilities::default()) {
             Ok(plan) => {
                 invariants::check(&plan);
                 plan.explain().len()
@@ -130,7 +126,7 @@ fn damaged_bytes_are_planned_or_refused() {
         }
         let outcome = std::panic::catch_unwind(|| {
             if let Ok(pipeline) = Pipeline::decode(&bytes[..])
-                && let Ok(plan) = plan::plan(&pipeline, &everything())
+                && let Ok(plan) = plan::plan(&pipeline, &Capabilities::default())
             {
                 invariants::check(&plan);
             }

@@ -26,7 +26,7 @@ fn show(descriptor: &ProcessBundleDescriptor, id: &str) -> String {
 #[test]
 fn state_and_timers_have_wire_coders_and_the_key_of_the_input() {
     let plan = plan(
-        "capabilities state timers\n\
+        "\
          a = impulse\n\
          b = pardo(a) coder=kv(odd,string) windows=fixed(1000)\n\
          c = pardo(b) state=[bag:odd,count:varint] timers=[end:event,tick:processing]",

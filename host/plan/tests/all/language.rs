@@ -5,7 +5,7 @@
 //! environment w wasm all
 //! environment any anyof docker external  alternatives
 //! capability go beam:protocol:...        one more capability of an environment
-//! capabilities state -triggers docker    what the build can do, otherwise the default
+//! capabilities docker                    what else can be started here
 //! requires beam:requirement:...
 //! file NAME                              the pipeline of tests/pipelines/NAME.pb
 //!
@@ -57,7 +57,7 @@ pub(crate) fn parse(text: &str, folder: &std::path::Path) -> Case {
             ["capability", id, urn] => {
                 builder.components.environments.get_mut(id).unwrap().capabilities.push(urn.to_owned());
             }
-            ["capabilities", ref switches @ ..] => switches.iter().for_each(|switch| set(&mut capabilities, switch)),
+            ["capabilities", "docker"] => capabilities = capabilities.with_docker(),
             ["environment", id, kind, ref rest @ ..] => builder.environment(id, declared_environment(id, kind, rest)),
             ["collection", id, ref options @ ..] => {
                 let options = Options::parse(options);
@@ -94,23 +94,6 @@ pub(crate) fn parse(text: &str, folder: &std::path::Path) -> Case {
         }
     }
     Case { pipeline: from_file.unwrap_or_else(|| builder.pipeline()), capabilities }
-}
-
-fn set(capabilities: &mut Capabilities, switch: &str) {
-    let (on, name) = match switch.strip_prefix('-') {
-        Some(name) => (false, name),
-        None => (true, switch),
-    };
-    match name {
-        "state" => capabilities.state = on,
-        "timers" => capabilities.timers = on,
-        "triggers" => capabilities.triggers = on,
-        "stable_input" => capabilities.stable_input = on,
-        "time_sorted_input" => capabilities.time_sorted_input = on,
-        "merging_custom_windows" => capabilities.merging_custom_windows = on,
-        "docker" => *capabilities = capabilities.clone().with_docker(),
-        _ => panic!("no capability {name}"),
-    }
 }
 
 fn declared_environment(id: &str, kind: &str, rest: &[&str]) -> Environment {
