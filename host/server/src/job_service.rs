@@ -82,8 +82,7 @@ impl JobService for JobApi {
 
     async fn drain(&self, request: Request<DrainJobRequest>) -> Answer<DrainJobResponse> {
         let job = self.jobs.job(&request.into_inner().job_id)?;
-        let state = job.drain().map_err(|why| refusal::unimplemented(format!("job {} cannot be drained: {why}", job.id)))?;
-        Ok(Response::new(DrainJobResponse { state: state as i32 }))
+        Ok(Response::new(DrainJobResponse { state: self.jobs.drain(&job).await? as i32 }))
     }
 
     async fn get_state_stream(&self, request: Request<GetJobStateRequest>) -> Answer<Self::GetStateStreamStream> {

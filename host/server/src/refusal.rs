@@ -23,11 +23,6 @@ pub fn failed_precondition(text: impl AsRef<str>) -> Status {
     status(Code::FailedPrecondition, text)
 }
 
-/// This build does not do that.
-pub fn unimplemented(text: impl AsRef<str>) -> Status {
-    status(Code::Unimplemented, text)
-}
-
 /// Our fault.
 pub fn internal(text: impl AsRef<str>) -> Status {
     status(Code::Internal, text)

@@ -4,7 +4,7 @@
 //! an [`Observer`], and speaks to it through a [`RunningJob`]. Nothing here knows gRPC, and nothing behind it knows the Job API.
 //!
 //! ```text
-//!  start ──► running() ──► finished(Done | Failed | Cancelled | Drained | Suspended)
+//!  start ──► running() ──► finished(Done | Failed | Cancelled | Suspended)
 //!     │                        ▲
 //!     └── Err ── the job fails with that text
 //! ```
@@ -107,14 +107,12 @@ pub enum Importance {
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Everything was processed.
+    /// Everything was processed, or all that [`RunningJob::drain`] left.
     Done,
     /// With the cause, which for user code is the SDK's text verbatim. It becomes the ERROR message before the state changes.
     Failed(String),
     /// As asked by [`RunningJob::cancel`].
     Cancelled,
-    /// As asked by [`RunningJob::drain`].
-    Drained,
     /// As asked by [`RunningJob::suspend`]: not over, to be resumed from its ledger.
     Suspended,
 }
@@ -123,9 +121,8 @@ pub enum End {
 pub trait RunningJob: Send + Sync {
     /// Stops without finishing work; ends with [`End::Cancelled`] within seconds. May be repeated.
     fn cancel(&self);
-    /// Stops reading and finishes what was read; ends with [`End::Drained`]. May be repeated.
-    /// An error names why this job cannot be drained.
-    fn drain(&self) -> Result<(), Error>;
+    /// Stops reading and finishes what was read; ends with [`End::Done`]. May be repeated, and has to be after a restart.
+    fn drain(&self);
     /// Commits what runs and stops; ends with [`End::Suspended`]. May be repeated.
     fn suspend(&self);
     /// Metrics so far.

@@ -149,8 +149,8 @@ impl RunningJob for Running {
         self.0.cancel();
     }
 
-    fn drain(&self) -> Result<(), Error> {
-        Err(Error("drain is not supported yet; cancel the job instead".into()))
+    fn drain(&self) {
+        self.0.drain();
     }
 
     fn suspend(&self) {

@@ -22,9 +22,9 @@ use tokio::sync::watch;
 
 use super::log::{EventLog, JobState, is_terminal};
 use super::rates::{Rate, Rates};
+use crate::environments::Staged;
 use crate::options::StepNames;
-use crate::run::{End, Error, Importance, Metrics, Observer, RunningJob, Settings, StageStatus};
-use crate::store::Stored;
+use crate::run::{End, Importance, Metrics, Observer, RunningJob, Settings, StageStatus};
 use crate::{metrics, panics};
 
 /// A job that was run, as long as it is remembered.
@@ -39,6 +39,8 @@ pub struct Job {
     inner: Mutex<Inner>,
     /// Where the job's task learns that something is to be done about it.
     signal: watch::Sender<Signal>,
+    /// Held while its record in the ledger is written, so that an end is not overwritten by what came before.
+    pub recording: tokio::sync::Mutex<()>,
 }
 
 /// What is known of a job when it is submitted.
@@ -56,7 +58,7 @@ pub struct Facts {
     /// How ids of the plan map to those of the pipeline.
     pub origins: Origins,
     /// Files that it uses, kept while it is remembered.
-    pub files: Vec<Arc<Stored>>,
+    pub staged: Staged,
     /// Milliseconds since the epoch.
     pub submitted_ms: i64,
 }
@@ -73,8 +75,8 @@ pub struct Signal {
 struct Inner {
     state: JobState,
     running: Option<Arc<dyn RunningJob>>,
-    /// Asked for before the runner had started.
-    asked: Option<Asked>,
+    /// What it was asked for.
+    asked: Asked,
     suspended: bool,
     ended_ms: Option<i64>,
     /// Last figures, once ended; serialized, since as messages they would take ten times the room.
@@ -83,10 +85,12 @@ struct Inner {
     rates: Rates,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    Cancel,
-    Suspend,
+/// Perhaps before the runner had started.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    cancel: bool,
+    drain: bool,
+    suspend: bool,
 }
 
 impl Job {
@@ -114,14 +118,15 @@ impl Job {
         let inner = Inner {
             state: JobState::Stopped,
             running: None,
-            asked: None,
+            asked: Asked::default(),
             suspended: false,
             ended_ms: None,
             results: Bytes::new(),
             stages: Vec::new(),
             rates: Rates::default(),
         };
-        Job { id, facts, log: Arc::default(), inner: Mutex::new(inner), signal: watch::Sender::default() }
+        let (log, signal) = (Arc::default(), watch::Sender::default());
+        Job { id, facts, log, inner: Mutex::new(inner), signal, recording: tokio::sync::Mutex::new(()) }
     }
 
     /// Whether it was suspended: not over, and nothing works on it.
@@ -162,16 +167,20 @@ impl Job {
             let mut inner = self.lock();
             if is_terminal(inner.state) || inner.suspended {
                 // Ended already, or given up while it started: then nobody else can tell it so.
-                Some(Asked::Cancel)
+                Asked { cancel: true, ..Asked::default() }
             } else {
                 inner.running = Some(running.clone());
                 inner.asked
             }
         };
-        match asked {
-            Some(Asked::Cancel) => self.guarded((), || running.cancel()),
-            Some(Asked::Suspend) => self.guarded((), || running.suspend()),
-            None => {}
+        if asked.cancel {
+            return self.guarded((), || running.cancel());
+        }
+        if asked.drain {
+            self.guarded((), || running.drain());
+        }
+        if asked.suspend {
+            self.guarded((), || running.suspend());
         }
     }
 
@@ -183,7 +192,7 @@ impl Job {
                 return inner.state;
             }
             self.enter(&mut inner, JobState::Cancelling);
-            inner.asked = Some(Asked::Cancel);
+            inner.asked.cancel = true;
             inner.running.clone()
         };
         self.signal.send_modify(|signal| signal.cancelling = true);
@@ -193,31 +202,28 @@ impl Job {
         self.state()
     }
 
-    /// Drains it; answers the state after that. The error says why it cannot be drained.
-    pub fn drain(&self) -> Result<JobState, Error> {
+    /// Drains it; answers the state after that. One that ended or is being cancelled goes on with that.
+    pub fn drain(&self) -> JobState {
         let running = {
-            let inner = self.lock();
-            match (inner.state, &inner.running) {
-                (state, _) if is_terminal(state) || state == JobState::Draining || state == JobState::Cancelling => {
-                    return Ok(state);
-                }
-                (_, Some(running)) => running.clone(),
-                (_, None) => return Err(Error("the job has not started yet".into())),
+            let mut inner = self.lock();
+            if is_terminal(inner.state) || matches!(inner.state, JobState::Draining | JobState::Cancelling) {
+                return inner.state;
             }
-        };
-        self.guarded(Err(Error("the runner failed".into())), || running.drain())?;
-        let mut inner = self.lock();
-        if !is_terminal(inner.state) && inner.state != JobState::Cancelling {
             self.enter(&mut inner, JobState::Draining);
+            inner.asked.drain = true;
+            inner.running.clone()
+        };
+        if let Some(running) = running {
+            self.guarded((), || running.drain());
         }
-        Ok(inner.state)
+        self.state()
     }
 
     /// Has its open work committed and stopped, to be resumed later.
     pub fn suspend(&self) {
         let running = {
             let mut inner = self.lock();
-            inner.asked.get_or_insert(Asked::Suspend);
+            inner.asked.suspend = true;
             inner.running.clone()
         };
         if let Some(running) = running {
@@ -289,9 +295,9 @@ impl Job {
             inner.running = None;
             inner.rates = Rates::default();
             let state = match end {
+                End::Done if inner.state == JobState::Draining => JobState::Drained,
                 End::Done => JobState::Done,
                 End::Cancelled => JobState::Cancelled,
-                End::Drained => JobState::Drained,
                 End::Failed(text) => {
                     tracing::error!(job = %self.id, "{text}");
                     self.log.message(MessageImportance::JobMessageError, &text);

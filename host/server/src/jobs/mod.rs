@@ -164,11 +164,11 @@ impl Jobs {
             settings: preparation.settings.clone(),
             step_names: preparation.step_names,
             origins: preparation.plan.origins.clone(),
-            files: files(&staged),
+            staged,
             submitted_ms: clock::now_ms(),
         };
         let id = self.new_id(&preparation.name);
-        let description = self.description(|| Record::of(&facts, &staged, JobState::Running));
+        let description = self.description(|| Record::of(&facts, JobState::Running));
         let record = JobRecord { job: id.clone(), shards: facts.settings.shards, description };
         let ledger = self.in_ledger(move |ledger| ledger.create(record)).await;
         let ledger = ledger.map_err(|error| refusal::internal(format!("the job could not be recorded: {error}")))?;
@@ -186,6 +186,19 @@ impl Jobs {
         let job = Job::starting(id, facts);
         self.launch(job.clone(), submission);
         Ok(job)
+    }
+
+    /// Drains a job; answers its state after that. Recorded first, so that a restart of the server does not undo it.
+    pub async fn drain(&self, job: &Job) -> Result<JobState, Status> {
+        let _recording = job.recording.lock().await;
+        if !job.is_active() {
+            return Ok(job.state());
+        }
+        let description = self.description(|| Record::of(&job.facts, JobState::Draining));
+        let id = job.id.clone();
+        let recorded = self.in_ledger(move |ledger| ledger.describe(&id, description)).await;
+        recorded.map_err(|error| refusal::internal(format!("the drain could not be recorded: {error}")))?;
+        Ok(job.drain())
     }
 
     /// A job by its id.
@@ -276,6 +289,9 @@ impl Jobs {
         let submission = self.resumption(&known, &record, &mut staged).await;
         let origins = submission.as_ref().map(|submission| submission.plan.origins.clone()).unwrap_or_default();
         let job = Job::starting(known.job.clone(), facts(&known, &record, &staged, origins));
+        if record.state == JobState::Draining as i32 {
+            job.drain();
+        }
         match submission {
             Ok(submission) => {
                 tracing::info!(job = %job.id, "resuming");
@@ -353,6 +369,7 @@ impl Jobs {
 
     /// Records the end of a job, frees what it held, and forgets the oldest ones.
     async fn settle(&self, job: &Arc<Job>) {
+        let _recording = job.recording.lock().await;
         let description = self.description(|| Record::of_ended(job));
         let id = job.id.clone();
         let recorded = self.in_ledger(move |ledger| ledger.describe(&id, description).and_then(|()| ledger.purge(&id))).await;
@@ -451,13 +468,9 @@ fn facts(known: &JobRecord, record: &Record, staged: &Staged, origins: plan::Ori
         settings: record.settings(known.shards),
         step_names: record.step_names(),
         origins,
-        files: files(staged),
+        staged: staged.clone(),
         submitted_ms: record.submitted_ms,
     }
-}
-
-fn files(staged: &Staged) -> Vec<Arc<crate::store::Stored>> {
-    staged.values().flatten().map(|artifact| artifact.file.clone()).collect()
 }
 
 /// A number that nobody can guess: the hasher's keys come from the operating system.

@@ -79,9 +79,9 @@ pub struct RecordedArtifact {
 }
 
 impl Record {
-    /// The record of a job that is about to start.
-    pub fn of(facts: &Facts, staged: &Staged, state: JobState) -> Record {
-        let artifacts = staged.iter().flat_map(|(environment, artifacts)| {
+    /// The record of a job that has not ended.
+    pub fn of(facts: &Facts, state: JobState) -> Record {
+        let artifacts = facts.staged.iter().flat_map(|(environment, artifacts)| {
             artifacts.iter().map(|artifact| RecordedArtifact {
                 environment: environment.clone(),
                 information: Some(artifact.information.clone()),
@@ -108,8 +108,7 @@ impl Record {
 
     /// The record of a job that ended.
     pub fn of_ended(job: &Job) -> Record {
-        // Its artifacts are of no use any more.
-        let record = Record::of(&job.facts, &Staged::new(), job.state());
+        let record = Record::of(&job.facts, job.state());
         let events = job.log.retained();
         let mut errors: Vec<String> = events
             .iter()
@@ -123,7 +122,8 @@ impl Record {
         if errors.len() > 2 {
             errors.drain(1..errors.len() - 1);
         }
-        Record { ended_ms: job.ended_ms(), errors, committed: job.metrics().committed, ..record }
+        // Its artifacts are of no use any more.
+        Record { ended_ms: job.ended_ms(), errors, committed: job.metrics().committed, artifacts: Vec::new(), ..record }
     }
 
     /// The job's settings.

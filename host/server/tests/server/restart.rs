@@ -88,6 +88,19 @@ async fn a_job_that_cannot_be_resumed_has_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_drain_outlives_a_restart() {
+    let config = || Config { shutdown_grace_ms: 50, ..durable() };
+    let mut rig = Rig::with(Behaviour::Deaf, config()).await;
+    let (job, _started) = rig.submit("drain").await;
+    let state = rig.jobs().await.drain(DrainJobRequest { job_id: job.clone() }).await.unwrap().into_inner().state;
+    assert_eq!(state, JobState::Draining as i32);
+    let (ledger, folder) = rig.stop().await;
+
+    let rig = Rig::on(Behaviour::Obedient, config(), ledger, folder).await;
+    assert_eq!(rig.story(&job).await, ["STOPPED", "STARTING", "DRAINING", "DRAINED"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_not_durable_cancels_its_jobs() {
     let mut rig = Rig::start(Behaviour::Obedient).await;
     let (job, _started) = rig.submit("x").await;

@@ -105,12 +105,8 @@ impl RunningJob for FakeJob {
         self.end(End::Cancelled);
     }
 
-    fn drain(&self) -> Result<(), Error> {
-        if self.behaviour == Behaviour::Deaf {
-            return Err(Error("it has no ears".into()));
-        }
-        self.end(End::Drained);
-        Ok(())
+    fn drain(&self) {
+        self.end(End::Done);
     }
 
     fn suspend(&self) {
