@@ -9,13 +9,13 @@ use std::process::Command;
 
 use crate::server::{given, root};
 
-/// Runs one class of the suite and compares with the list.
-fn check(class: &str, environment: &str, list: &str) {
+/// Runs one class of the suite with more options and compares with the list.
+fn check(class: &str, environment: &str, options: &str, list: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mut suite = Command::new(root().join("tests/beam/python/run_suite.sh"));
     suite.arg(given("PURLIN_BINARY")).args(["-m", "anyrunner_test", class]);
     suite.env("VENV", given("PURLIN_PYTHON").parent().unwrap().parent().unwrap());
-    suite.env("ENV_TYPE", environment).env("OUT", folder.path()).env("TEST_TIMEOUT", "60");
+    suite.env("ENV_TYPE", environment).env("SUITE_OPTS", options).env("OUT", folder.path()).env("TEST_TIMEOUT", "60");
     let said = suite.output().unwrap();
     let verdicts = verdicts(&folder.path().join("table.tsv"));
     assert!(!verdicts.is_empty(), "no test ran: {}", String::from_utf8_lossy(&said.stderr));
@@ -34,7 +34,7 @@ fn check(class: &str, environment: &str, list: &str) {
     let log = std::fs::read_to_string(folder.path().join("log.txt")).unwrap_or_default();
     let log: Vec<&str> = log.lines().collect();
     assert!(problems.is_empty(), "{}\n{}", problems.join("\n"), log[log.len().saturating_sub(200)..].join("\n"));
-    println!("{class} {environment}: {} pass", verdicts.values().filter(|verdict| *verdict == "PASS").count());
+    println!("{class} {environment} {options}: {} pass", verdicts.values().filter(|verdict| *verdict == "PASS").count());
 }
 
 /// Test and verdict, from the suite's table.
@@ -56,15 +56,26 @@ fn must_fail(list: &Path) -> BTreeSet<String> {
 
 #[test]
 fn any_runner_over_loopback() {
-    check("AnyRunnerTest", "LOOPBACK", "anyrunner.txt");
+    check("AnyRunnerTest", "LOOPBACK", "", "anyrunner.txt");
 }
 
 #[test]
 fn any_runner_in_processes() {
-    check("AnyRunnerTest", "PROCESS", "anyrunner-process.txt");
+    check("AnyRunnerTest", "PROCESS", "", "anyrunner-process.txt");
+}
+
+/// The same graphs without what Python's optimiser does to them.
+#[test]
+fn any_runner_unoptimised() {
+    check("AnyRunnerTest", "LOOPBACK", "--experiments=pre_optimize=none", "anyrunner-unoptimised.txt");
+}
+
+#[test]
+fn any_runner_streaming() {
+    check("AnyRunnerTest", "LOOPBACK", "--streaming", "anyrunner-streaming.txt");
 }
 
 #[test]
 fn unskipped() {
-    check("AnyRunnerUnskippedTest", "LOOPBACK", "anyrunner-unskipped.txt");
+    check("AnyRunnerUnskippedTest", "LOOPBACK", "", "anyrunner-unskipped.txt");
 }
