@@ -203,6 +203,12 @@ impl Keys {
         }
     }
 
+    /// Timer families of processing time.
+    fn clock_families(&self) -> impl Iterator<Item = u32> {
+        let families = (0..).zip(&self.keyed.timer_families);
+        families.filter(|(_, domain)| **domain == TimeDomain::Processing).map(|(family, _)| family)
+    }
+
     /// The end of a pair, and what it holds: where a last timer is to fire, its outputs must not come too late.
     fn expiry_of(&self, pair: &Pair, expiry: Timestamp) -> (Item, Timestamp) {
         let time = expiry.plus(Duration(1));

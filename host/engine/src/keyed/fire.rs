@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use model::batch::Row;
-use model::{BatchBuilder, FiredTimer, TimeDomain, Timestamp, pane, window};
+use model::{BatchBuilder, FiredTimer, Timestamp, pane, window};
 
 use super::absorb::put_by;
 use super::change::Set;
@@ -128,9 +128,7 @@ impl Bundle<'_> {
         let end = self.keys.end(&item.pair.window)?;
         let (_, hold) = self.keys.expiry_of(&item.pair, self.keys.expiry(end));
         self.remove(&item, hold);
-        for (family, tag) in self.timers_of(&item.pair)? {
-            self.clear(&item.pair, family, &tag)?;
-        }
+        self.clear_the_clock(&item.pair)?;
         taken.count(&item, 0);
         if let Some(family) = self.keys.keyed.expiration_family {
             let set = Set { fire: end, hold: end, pane: Bytes::from_static(pane::NO_FIRING) };
@@ -143,14 +141,31 @@ impl Bundle<'_> {
 
     /// Whether timers of processing time are set for a pair.
     fn waits_for_the_clock(&self, pair: &Pair) -> Result<bool, Error> {
-        let families = (0u32..).zip(&self.keys.keyed.timer_families);
-        for (family, _) in families.filter(|(_, domain)| **domain == TimeDomain::Processing) {
+        for family in self.keys.clock_families() {
             let beginning = self.keys.names.timer(pair, family, &[]);
             if !self.state.scan(&beginning, &after_all(&beginning), 1, 1)?.is_empty() {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Clears all timers of a pair that ends: those of event time have fired before.
+    fn clear_the_clock(&mut self, pair: &Pair) -> Result<(), Error> {
+        let keys = self.keys;
+        for family in keys.clock_families() {
+            let beginning = keys.names.timer(pair, family, &[]);
+            loop {
+                let page = self.state.scan(&beginning, &after_all(&beginning), SCAN_CELLS_MAX, SCAN_BYTES_MAX)?;
+                if page.is_empty() {
+                    break;
+                }
+                for (name, _) in page {
+                    self.clear(pair, family, &name.slice(beginning.len()..))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Where a pair's end waited for the clock and need not any more, it comes.
@@ -162,22 +177,6 @@ impl Bundle<'_> {
             self.add(&item, hold, Bytes::new());
         }
         Ok(())
-    }
-
-    /// Family and tag of all timers of a pair.
-    fn timers_of(&self, pair: &Pair) -> Result<Vec<(u32, Bytes)>, Error> {
-        let beginning = self.keys.names.timers(pair);
-        let (mut timers, mut from, end) = (Vec::new(), beginning.clone(), after_all(&beginning));
-        loop {
-            let page = self.state.scan(&from, &end, SCAN_CELLS_MAX, SCAN_BYTES_MAX)?;
-            let Some((last, _)) = page.last() else {
-                return Ok(timers);
-            };
-            from = behind(last);
-            for (name, _) in &page {
-                timers.push(self.keys.names.identity(name, pair)?);
-            }
-        }
     }
 }
 

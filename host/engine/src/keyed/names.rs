@@ -115,23 +115,12 @@ impl Names {
         name
     }
 
+    /// With an empty tag also the beginning of the names of all timers of the family and pair.
     pub(super) fn timer(&self, pair: &Pair, family: u32, tag: &[u8]) -> Bytes {
-        let mut name = self.timers(pair);
+        let mut name = self.of_pair(TIMER, pair);
         name.extend_from_slice(&family.to_be_bytes());
         name.extend_from_slice(tag);
         name.into()
-    }
-
-    /// The beginning of the names of all timers of a pair.
-    pub(super) fn timers(&self, pair: &Pair) -> Vec<u8> {
-        self.of_pair(TIMER, pair)
-    }
-
-    /// Family and tag in the name of a timer of a pair.
-    pub(super) fn identity(&self, name: &Bytes, pair: &Pair) -> Result<(u32, Bytes), Error> {
-        let mut reader = Reader::new(name);
-        reader.skip(BEGINNING + pair.key.len() + pair.window.len())?;
-        Ok((reader.be_i32()? as u32, name.slice_ref(reader.rest())))
     }
 
     pub(super) fn postponed(&self, pair: &Pair) -> Bytes {
