@@ -50,6 +50,7 @@ const BUNDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Collects a stage. Collections are named freely; `in` is the source.
 pub(super) struct StageBuilder<'a> {
     subject: &'a dyn Subject,
+    stage: StageId,
     transforms: Vec<TransformSpec>,
     sinks: Vec<String>,
     windows: WindowCoder,
@@ -57,7 +58,13 @@ pub(super) struct StageBuilder<'a> {
 
 impl<'a> StageBuilder<'a> {
     pub(super) fn new(subject: &'a dyn Subject) -> Self {
-        StageBuilder { subject, transforms: Vec::new(), sinks: Vec::new(), windows: WindowCoder::Interval }
+        StageBuilder { subject, stage: StageId(0), transforms: Vec::new(), sinks: Vec::new(), windows: WindowCoder::Interval }
+    }
+
+    /// Stages of one worker have different ids.
+    pub(super) fn id(mut self, stage: u32) -> Self {
+        self.stage = StageId(stage);
+        self
     }
 
     /// Everything is in the global window: see [`global_batch`].
@@ -119,7 +126,7 @@ impl<'a> StageBuilder<'a> {
             deliveries: deliveries(index),
         });
         Arc::new(self.subject.prepare(StageSpec {
-            stage: StageId(0),
+            stage: self.stage,
             name: "conformance".to_owned(),
             environment: ENVIRONMENT,
             sinks: sinks.collect(),
