@@ -6,6 +6,7 @@ mod ci;
 mod codegen;
 mod component;
 mod demo;
+mod sdks;
 mod setup;
 mod steps;
 mod test;

@@ -1,6 +1,6 @@
-//! Brings what a build and the tests need and cargo does not: system packages, the wasm target, a Python with Beam.
+//! Brings what a build and the demo need and cargo does not: system packages, the wasm target, a Python with Beam.
 //!
-//! Everything is looked for first; nothing that is there is touched.
+//! Everything is looked for first; nothing that is there is touched. What only the tests in other languages need is in `sdks`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,14 +13,16 @@ use crate::steps::{cache, command, output, run, step};
 pub(crate) const BEAM_VERSION: &str = "2.77.0";
 
 /// A tool or library, how to see that it is there, and the Debian packages that bring it.
-struct Need {
-    what: &'static str,
-    there: fn() -> bool,
-    packages: &'static str,
+pub(crate) struct Need {
+    pub(crate) what: &'static str,
+    pub(crate) there: fn() -> bool,
+    /// Separated by spaces.
+    pub(crate) packages: &'static str,
 }
 
 const NEEDS: &[Need] = &[
     Need { what: "a C++ compiler", there: || answers("c++", "--version"), packages: "g++" },
+    Need { what: "make (for the allocator)", there: || answers("make", "--version"), packages: "make" },
     Need { what: "libclang (for the bindings of RocksDB)", there: has_libclang, packages: "libclang-dev" },
     Need {
         what: "python3 with venv",
@@ -32,16 +34,21 @@ const NEEDS: &[Need] = &[
 /// System packages and the wasm target.
 pub(crate) fn toolchain() -> Result<()> {
     step("toolchain", || {
-        let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.there)()).collect();
-        let mut said = String::from("wasm32 target, system packages");
-        if !missing.is_empty() {
-            let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages.split(' ')).collect();
-            install(&missing, &packages)?;
-            said = format!("wasm32 target, installed {}", packages.join(" "));
-        }
+        let installed = bring(NEEDS)?;
         wasm_target()?;
-        Ok(said)
+        Ok(format!("wasm32 target, system packages{installed}"))
     })
+}
+
+/// Installs what is not there, and says so in words to be put after others.
+pub(crate) fn bring(needs: &[Need]) -> Result<String> {
+    let missing: Vec<&Need> = needs.iter().filter(|need| !(need.there)()).collect();
+    if missing.is_empty() {
+        return Ok(String::new());
+    }
+    let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages.split(' ')).collect();
+    install(&missing, &packages)?;
+    Ok(format!(", installed {}", packages.join(" ")))
 }
 
 /// Installs with apt where that is possible; otherwise says what to type.
@@ -94,7 +101,8 @@ pub(crate) fn python() -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn answers(program: &str, argument: &str) -> bool {
+/// Whether a program is there and does not fail.
+pub(crate) fn answers(program: &str, argument: &str) -> bool {
     answers_with(program, &[argument])
 }
 

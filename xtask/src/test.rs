@@ -1,6 +1,7 @@
 //! The tests, with all that they need: `cargo xtask test` on a fresh machine runs every one of them.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -10,6 +11,11 @@ use crate::steps::{GUESTS, HOST, cargo, command, output, root, run, step, target
 pub(crate) fn run_all(filter: &[String]) -> Result<()> {
     crate::setup::toolchain()?;
     let python = crate::setup::python()?;
+    let wanted = |test: &str| filter.is_empty() || filter.iter().any(|word| test.contains(word.as_str()));
+    let go = if wanted("go::word_count") { crate::sdks::go()? } else { None };
+    if wanted("java::word_count") {
+        crate::sdks::java()?;
+    }
     build()?;
     crate::component::build_all()?;
     if filter.is_empty() {
@@ -22,7 +28,16 @@ pub(crate) fn run_all(filter: &[String]) -> Result<()> {
     integration.env("PURLIN_BINARY", target().join("release/purlin"));
     integration.env("PURLIN_PYTHON", python.join("bin/python"));
     integration.env("PURLIN_COMPONENTS", crate::component::folder());
+    if let Some(folder) = go {
+        integration.env("PATH", path_with(folder)?);
+    }
     run(&mut integration).context("integration tests")
+}
+
+/// The folders that programs are looked for in, with one more before them.
+fn path_with(folder: PathBuf) -> Result<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Ok(std::env::join_paths([folder].into_iter().chain(std::env::split_paths(&path)))?)
 }
 
 /// The binary.

@@ -176,6 +176,11 @@ impl Sdk {
 }
 
 impl Data {
+    /// The next message, whichever bundles it is of; none when the host has closed the stream.
+    pub(crate) async fn next(&mut self) -> Option<Elements> {
+        self.receiver.message().await.ok()?
+    }
+
     /// Reads until the source and `families` timer families of a bundle have ended. Payload and end never share an entry.
     pub(crate) async fn input(&mut self, instruction: &str, families: usize) -> Input {
         let mut input = Input::default();

@@ -6,4 +6,5 @@ mod fake;
 mod stage;
 
 mod bundles;
+mod conformance;
 mod processes;

@@ -207,7 +207,8 @@ pub fn an_aborted_bundle_completes_once(subject: &dyn Subject) {
 pub fn slots_work_side_by_side(subject: &dyn Subject) {
     let worker = subject.worker();
     let behaviours = [Behaviour::Identity, Behaviour::Measure, Behaviour::Poison];
-    let stages: Vec<_> = behaviours.iter().map(|behaviour| single(subject, *behaviour)).collect();
+    let stage = |(behaviour, id)| StageBuilder::new(subject).id(id).par_do(behaviour, "in", "out").sink("out").build();
+    let stages: Vec<_> = behaviours.into_iter().zip(0..).map(stage).collect();
     std::thread::scope(|scope| {
         for shard in 0..3 {
             for stage in &stages {

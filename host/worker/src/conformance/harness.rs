@@ -50,6 +50,7 @@ const BUNDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Collects a stage. Collections are named freely; `in` is the source.
 pub(super) struct StageBuilder<'a> {
     subject: &'a dyn Subject,
+    stage: StageId,
     transforms: Vec<TransformSpec>,
     sinks: Vec<String>,
     windows: WindowCoder,
@@ -59,7 +60,13 @@ pub(super) struct StageBuilder<'a> {
 impl<'a> StageBuilder<'a> {
     pub(super) fn new(subject: &'a dyn Subject) -> Self {
         let (transforms, sinks, families) = (Vec::new(), Vec::new(), Vec::new());
-        StageBuilder { subject, transforms, sinks, windows: WindowCoder::Interval, families }
+        StageBuilder { subject, stage: StageId(0), transforms, sinks, windows: WindowCoder::Interval, families }
+    }
+
+    /// Stages of one worker have different ids.
+    pub(super) fn id(mut self, stage: u32) -> Self {
+        self.stage = StageId(stage);
+        self
     }
 
     /// Everything is in the global window: see [`global_batch`].
@@ -129,7 +136,7 @@ impl<'a> StageBuilder<'a> {
             deliveries: deliveries(index),
         });
         Arc::new(self.subject.prepare(StageSpec {
-            stage: StageId(0),
+            stage: self.stage,
             name: "conformance".to_owned(),
             environment: ENVIRONMENT,
             sinks: sinks.collect(),
