@@ -18,7 +18,8 @@ pub fn gathering(plan: &Plan) -> Vec<StageId> {
     let mut unbounded = vec![false; plan.stages.len()];
     for (index, stage) in plan.stages.iter().enumerate() {
         let from = |input: &Input| matches!(input, Input::Stage { stage, .. } if unbounded[stage.0 as usize]);
-        unbounded[index] = matches!(stage.head, Head::Restrictions { unbounded: true }) || stage.inputs.iter().any(from);
+        let endless = matches!(stage.head, Head::Restrictions { unbounded: true } | Head::Script);
+        unbounded[index] = endless || stage.inputs.iter().any(from);
     }
     let early = |head: &Head| matches!(head, Head::Grouping(strategy) if strategy.trigger != Trigger::Default);
     let stages = plan.stages.iter().filter(|stage| !unbounded[stage.id.0 as usize] && early(&stage.head));

@@ -77,8 +77,8 @@ impl Shard {
             let text = format!("the worker of \"{}\" set a timer of its family {}", self.name(stage), unknown.family);
             return Err(Failure::internal(format!("{text}, but it has only {}", families.len())));
         }
-        if self.scripts.is_some() {
-            let behind_ms = self.job_time(0).saturating_sub(self.shared.spec.clock.now_ms());
+        if let Some(scripts) = &self.scripts {
+            let behind_ms = scripts.now_ms().saturating_sub(self.shared.spec.clock.now_ms());
             let wall = changes.iter_mut().filter(|change| families[change.family] == TimeDomain::Processing);
             wall.for_each(|change| shift(change, behind_ms));
         }

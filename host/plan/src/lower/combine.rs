@@ -2,6 +2,7 @@
 //! (`beam-model` 4.4).
 
 use model::urn;
+use model::windowing::OutputTime;
 use prost::Message;
 use proto::pipeline::{CombinePayload, FunctionSpec, PTransform};
 
@@ -21,7 +22,10 @@ impl Lowering<'_> {
             };
         };
         let input = self.graph.collection(combine.input);
-        let lifts = allows_lifting(&self.strategies.get(&input.strategy).strategy.trigger);
+        let strategy = &self.strategies.get(&input.strategy).strategy;
+        // Combined before, an element that is late takes its time from those that are not.
+        let keeps_times = strategy.output_time != OutputTime::Earliest || !input.unbounded;
+        let lifts = allows_lifting(&strategy.trigger) && keeps_times;
         match combine.accumulator {
             Some(accumulator) if lifts => self.lifted(combine, accumulator),
             _ if !transform.subtransforms.is_empty() => Ok(Next::Descend),

@@ -118,6 +118,7 @@ impl Builder {
                 "merged" => strategy.merge_status = 3,
                 "unspecified" => strategy.merge_status = 0,
                 "accumulating" => strategy.accumulation_mode = 2,
+                "earliest" => strategy.output_time = 3,
                 "retracting" => strategy.accumulation_mode = 3,
                 "sparse" => {
                     strategy = WindowingStrategy {
