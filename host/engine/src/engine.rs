@@ -212,7 +212,7 @@ impl Engine {
     /// order in which it did. It need not be called for a bundle that did nothing to any. `state` has the writes of
     /// [`Engine::key`]. After an error the bundle is still in flight; it can only fail.
     ///
-    /// A timer that cannot fire before its window ends is not set, and changes for pairs that expire with the bundle are
+    /// A timer that cannot fire before its window is forgotten is not set, and changes for pairs that expire with the bundle are
     /// of no account.
     pub fn timers(&mut self, bundle: BundleId, changes: Vec<TimerChange>, state: &mut dyn KeyedState) -> Result<(), Error> {
         let running = self.in_flight.get_mut(bundle);

@@ -1,7 +1,7 @@
 //! Timers are set and cleared. The last change of an identity counts; each replaces what was set before it.
 
 use bytes::Bytes;
-use model::{Reader, TimerChange, Timestamp};
+use model::{Duration, Reader, TimerChange, Timestamp};
 
 use super::Bundle;
 use super::names::{Domain, Item, Kind, Pair};
@@ -50,11 +50,18 @@ impl Bundle<'_> {
         }
     }
 
-    /// Sets a timer, if it can fire before its window ends; in any case the one before it is gone.
-    fn set(&mut self, domain: Domain, pair: Pair, family: u32, tag: Bytes, set: Set) -> Result<(), Error> {
+    /// Sets a timer, if it can fire before its window is forgotten; in any case the one before it is gone.
+    ///
+    /// The last event time at which one can is when the window expires, a millisecond behind the last that belongs to it:
+    /// Python's `timer.set(window.end)` without lateness. What it puts out belongs to the window, so it holds the last.
+    fn set(&mut self, domain: Domain, pair: Pair, family: u32, tag: Bytes, mut set: Set) -> Result<(), Error> {
         let expiry = self.keys.expiry(self.keys.end(&pair.window)?);
+        let forgotten = expiry.plus(Duration(1));
+        if set.hold == forgotten {
+            set.hold = expiry;
+        }
         let in_time = match domain {
-            Domain::Event => set.fire <= expiry,
+            Domain::Event => set.fire <= forgotten,
             Domain::Processing if self.clocks.draining => false,
             Domain::Processing => self.clocks.complete || expiry >= self.clocks.input_watermark,
         };

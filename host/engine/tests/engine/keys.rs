@@ -263,8 +263,10 @@ impl Keys {
             self.pairs.get_mut(&pair).map(|kept| kept.timers.remove(&identity));
             let Some((fire, hold, _)) = set else { continue };
             let expiry = self.expiry(window);
+            let forgotten = expiry.plus(Duration(1));
+            let hold = if *hold == forgotten { &expiry } else { hold };
             let in_time = match self.keyed.timer_families[*family] {
-                TimeDomain::Event => *fire <= expiry,
+                TimeDomain::Event => *fire <= forgotten,
                 TimeDomain::Processing if self.draining => false,
                 TimeDomain::Processing => self.complete() || expiry >= self.input,
             };
