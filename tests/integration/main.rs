@@ -1,5 +1,5 @@
 //! Everything that needs the real binary, as one test program: Beam's own suites and word counts in three languages,
-//! components, kill -9, many small jobs.
+//! components, public bug reports, kill -9, many small jobs.
 //!
 //! `cargo xtask test` builds what is needed and sets `PURLIN_BINARY`, `PURLIN_PYTHON` and `PURLIN_COMPONENTS`.
 
@@ -9,6 +9,7 @@ mod server;
 mod words;
 
 mod beam_suite;
+mod cases;
 mod go;
 mod java;
 mod kill;
