@@ -33,7 +33,9 @@ pub struct Config {
     pub finished_bytes_max: usize,
     /// Prepared jobs that are kept for a client to run them.
     pub preparations_max: usize,
-    /// Bytes of pipelines of prepared jobs; the latest one is kept in any case.
+    /// Prepared jobs that were run and are kept for a client to run them again.
+    pub preparations_run_max: usize,
+    /// Bytes of pipelines of prepared jobs, ten times as much in memory; the latest one is kept in any case.
     pub preparations_bytes_max: usize,
     /// Bytes of one staged artifact.
     pub artifact_bytes_max: u64,
@@ -91,7 +93,8 @@ impl Default for Config {
             finished_jobs_max: 100,
             finished_bytes_max: 8 << 20,
             preparations_max: 256,
-            preparations_bytes_max: 256 << 20,
+            preparations_run_max: 4,
+            preparations_bytes_max: 32 << 20,
             artifact_bytes_max: 4 << 30,
             artifacts_max: 10_000,
             cancel_grace_ms: 30_000,

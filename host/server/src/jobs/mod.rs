@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  prepare ─► Preparation ─► run ─► Job ─ oversee ─► recorded, purged, remembered ─► forgotten
-//!                              └─ (again) ─► another Job
+//!                              └─ (again, while it is kept) ─► another Job
 //!  restore: what the ledger holds of an earlier life; active jobs are planned again and resumed
 //! ```
 //!
@@ -11,6 +11,7 @@
 pub mod job;
 pub mod log;
 pub mod preparation;
+pub mod prepared;
 pub mod rates;
 pub mod record;
 
@@ -34,6 +35,7 @@ use tonic::{Code, Status};
 use self::job::{Facts, Job};
 use self::log::{JobState, is_terminal};
 use self::preparation::Preparation;
+use self::prepared::Prepared;
 use self::record::Record;
 use crate::config::Config;
 use crate::environments::{self, Staged};
@@ -78,9 +80,7 @@ pub struct Jobs {
 
 #[derive(Default)]
 struct Known {
-    /// In the order in which they were made.
-    preparations: VecDeque<Arc<Preparation>>,
-    preparations_bytes: usize,
+    prepared: Prepared,
     jobs: BTreeMap<JobId, Arc<Job>>,
     /// In the order in which they ended.
     finished: VecDeque<JobId>,
@@ -119,22 +119,14 @@ impl Jobs {
         let name = name.unwrap_or("job").chars().take(1_000).collect();
         let (id, token) = (format!("prepared-{:016x}", random()), format!("{:016x}{:016x}", random(), random()));
         let preparation = Arc::new(Preparation::new(id, token, name, pipeline, options, settings, step_names, plan));
-        let mut known = self.lock();
-        known.preparations.push_back(preparation.clone());
-        known.preparations_bytes += preparation.bytes;
-        while known.preparations.len() > self.config.preparations_max
-            || (known.preparations_bytes > self.config.preparations_bytes_max && known.preparations.len() > 1)
-        {
-            let oldest = known.preparations.pop_front();
-            known.preparations_bytes -= oldest.map_or(0, |oldest| oldest.bytes);
-        }
+        self.lock().prepared.add(preparation.clone(), &self.config);
         Ok(preparation)
     }
 
     /// The preparation for which a token was given out.
     pub fn by_token(&self, token: &str) -> Option<Arc<Preparation>> {
         self.touch();
-        self.lock().preparations.iter().find(|preparation| preparation.token == token).cloned()
+        self.lock().prepared.iter().find(|preparation| preparation.token == token).cloned()
     }
 
     /// Starts a prepared job; returns when it is recorded, which is before it runs.
@@ -148,7 +140,7 @@ impl Jobs {
             let text = format!("{active} jobs are running, which is as many as this server takes; try again when one has ended");
             return Err(refusal::status(Code::ResourceExhausted, text));
         }
-        let preparation = self.lock().preparations.iter().find(|preparation| preparation.id == preparation_id).cloned();
+        let preparation = self.lock().prepared.iter().find(|preparation| preparation.id == preparation_id).cloned();
         let preparation = preparation.ok_or_else(|| refusal::not_found("prepared job", preparation_id))?;
         let staged = preparation.staged()?;
         let artifacts =
@@ -181,6 +173,7 @@ impl Jobs {
         };
         let job = Job::starting(id, facts);
         self.launch(job.clone(), submission);
+        self.lock().prepared.ran(preparation_id, &self.config);
         Ok(job)
     }
 

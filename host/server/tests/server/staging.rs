@@ -220,7 +220,7 @@ async fn a_client_that_breaks_off_fails_its_preparation_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn artifacts_go_with_the_last_job_that_used_them() {
-    let config = server::config::Config { finished_jobs_max: 1, preparations_max: 1, ..Default::default() };
+    let config = server::config::Config { finished_jobs_max: 1, preparations_run_max: 1, ..Default::default() };
     let mut rig = Rig::with(Behaviour::Obedient, config).await;
     for contents in ["one", "two", "three"] {
         let prepared = prepare(&rig, pipeline(vec![file_artifact("x", "")])).await;
