@@ -20,6 +20,8 @@ use crate::{DecodeError, Reader, Timestamp};
 
 /// The most bytes of values that one batch can hold: ends are 32 bits wide.
 pub const BATCH_BYTES_MAX: usize = u32::MAX as usize;
+/// Bytes that a builder reserves for a batch because the one before it was as large, at most.
+const EXPECTED_BYTES_MAX: usize = 1 << 20;
 
 /// A column of timestamps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -356,6 +358,8 @@ fn decode_dictionary(reader: &mut Reader<'_>, bytes: &Bytes, rows: usize) -> Res
 #[derive(Debug, Default)]
 pub struct BatchBuilder {
     values: Vec<u8>,
+    /// Bytes that the arena of the next batch begins with: batches of one builder are mostly alike.
+    expected_bytes: usize,
     ends: Vec<u32>,
     timestamps: Vec<Timestamp>,
     windows: DictionaryBuilder,
@@ -389,6 +393,7 @@ impl BatchBuilder {
     /// When the values exceed [`BATCH_BYTES_MAX`]; callers cut batches long before.
     #[inline]
     pub fn push(&mut self, row: Row<'_>) {
+        self.begin();
         self.values.extend_from_slice(row.value);
         self.end_row(row.timestamp, row.windows, row.pane);
     }
@@ -396,8 +401,16 @@ impl BatchBuilder {
     /// Adds a row whose value is written by `write` straight into the arena.
     #[inline]
     pub fn push_with(&mut self, timestamp: Timestamp, windows: &[u8], pane: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        self.begin();
         write(&mut self.values);
         self.end_row(timestamp, windows, pane);
+    }
+
+    #[inline]
+    fn begin(&mut self) {
+        if self.values.capacity() == 0 {
+            self.values.reserve(self.expected_bytes);
+        }
     }
 
     #[inline]
@@ -411,7 +424,12 @@ impl BatchBuilder {
     }
 
     /// The batch of all rows so far; the builder is empty afterwards.
+    ///
+    /// A batch may wait long in a memory budget that counts its bytes, so it keeps no spare capacity: a builder that is cut
+    /// just above a power of two has grown to twice what it needs.
     pub fn finish(&mut self) -> Batch {
+        self.values.shrink_to_fit();
+        self.expected_bytes = (self.values.len() + self.values.len() / 32).min(EXPECTED_BYTES_MAX);
         let timestamps = std::mem::take(&mut self.timestamps);
         let timestamps = match timestamps.first() {
             Some(first) if timestamps.iter().all(|timestamp| timestamp == first) => Timestamps::All(*first),
