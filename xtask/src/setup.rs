@@ -22,6 +22,7 @@ pub(crate) struct Need {
 
 const NEEDS: &[Need] = &[
     Need { what: "a C++ compiler", there: || answers("c++", "--version"), packages: "g++" },
+    Need { what: "make (for the allocator)", there: || answers("make", "--version"), packages: "make" },
     Need { what: "libclang (for the bindings of RocksDB)", there: has_libclang, packages: "libclang-dev" },
     Need {
         what: "python3 with venv",

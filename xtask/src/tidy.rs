@@ -35,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const OWNERS: &[(&str, &[&str])] = &[
     ("rocksdb", &["ledger-rocksdb"]),
     ("wasmtime", &["worker-wasm"]),
+    ("tikv-jemallocator", &["server"]),
     ("wit-component", &["worker-wasm"]),
     ("wit-bindgen", &["purlin"]),
     // gRPC: the messages, and the two that speak it.

@@ -12,6 +12,10 @@ use server::args::{Cli, Command, Serve, normalised};
 use server::serve::{Bound, interrupted};
 use server::{cli, logging};
 
+/// For RocksDB too. Batches are made by one thread and freed by another, where the system's allocator gives little back.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args();
     let program = arguments.next().unwrap_or_else(|| "purlin".into());
