@@ -1,20 +1,20 @@
-//! Many small jobs one after another: no thread may be left, and no more memory than is known to be.
+//! Two hundred small jobs one after another: the second hundred leaves no thread behind and hardly any memory.
 
 use std::process::Command;
 
 use crate::server::{Server, given, output, root};
 
-/// Jobs before the first measurement, so that caches and pools are filled.
-const WARM_UP: u32 = 40;
+/// Jobs before the first measurement: as many finished ones as a server remembers, each with its pipeline and messages. Later
+/// ones take the place of earlier ones.
+const WARM_UP: u32 = 100;
 /// Jobs that must not leave anything behind.
-const JOBS: u32 = 160;
-/// Memory that may be left over after all of them, in KiB. Known to be wrong: it is not flat yet. Measured are about 310 KiB a
-/// job, of which 100 go when a job is no longer remembered; where the rest stays is not known. This bound keeps it from
-/// getting worse and must come down to a few MiB.
-const LEFT_OVER_KIB_MAX: u64 = 96 * 1024;
+const JOBS: u32 = 100;
+/// Memory that may be left over after all of them, in KiB. Allowed for: RocksDB's write buffers fill up with the jobs' rows
+/// until they are written out (a few KiB a job, bounded by the ledger's options), and what an allocator cannot give back.
+const LEFT_OVER_KIB_MAX: u64 = 4 * 1024;
 
 #[test]
-fn threads_stay_flat_and_memory_grows_no_faster_than_known() {
+fn threads_and_memory_stay_flat() {
     let server = Server::start(&[]);
     run(&server, WARM_UP);
     let (memory_before, threads_before) = usage(&server);
