@@ -52,13 +52,13 @@ impl Options {
         Self::new(Location::Durable(folder.into()))
     }
 
-    /// 96 MiB together, which is most of what a server needs however much goes through it.
+    /// 72 MiB together, which is most of what a server needs however much goes through it.
     fn new(location: Location) -> Self {
         Options {
             location,
             sync: Sync::Commit,
-            memory_bytes_max: 48 << 20,
-            write_buffer_bytes_max: 32 << 20,
+            memory_bytes_max: 32 << 20,
+            write_buffer_bytes_max: 24 << 20,
             block_cache_bytes_max: 16 << 20,
         }
     }

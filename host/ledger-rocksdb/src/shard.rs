@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ledger::log::{NewEntry, Owner, Writing};
 use ledger::*;
 use model::Batch;
@@ -12,6 +13,9 @@ use crate::keys;
 use crate::payloads::{AHEAD_BYTES_MIN, COMMIT_BYTES_MAX, Payload, StagedPayload, Stored};
 use crate::state::Cells;
 use crate::store::{self, Table};
+
+/// Job, shard, lengths and kind of a state write in a batch, at most.
+const AROUND_CELL_BYTES: usize = 32;
 
 pub(crate) struct Shard {
     pub(crate) handle: JobHandle,
@@ -44,7 +48,7 @@ impl ShardLedger for Shard {
         job.check_open().map_err(fatal)?;
         let writing = job.log.begin(self.shard, self.owner, commit)?;
         let entries = self.new_entries(commit)?;
-        let mut writes = process.store().writes();
+        let mut writes = process.store().writes_of(state_bytes(&commit.state));
         self.put_state(&mut writes, &commit.state);
         let mut stored = Vec::new();
         if process.store().durable() {
@@ -147,6 +151,11 @@ impl Shard {
         }
         Ok(stored)
     }
+}
+
+/// What the writes take in a batch, or a little more: cells and values, and what is around each of them.
+fn state_bytes(state: &[StateWrite]) -> usize {
+    state.iter().map(|write| write.cell.len() + write.value.as_ref().map_or(0, Bytes::len) + AROUND_CELL_BYTES).sum()
 }
 
 fn retry(error: Error) -> CommitError {

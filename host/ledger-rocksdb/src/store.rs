@@ -146,6 +146,11 @@ impl Store {
         Writes { store: self, batch: WriteBatch::default() }
     }
 
+    /// With room for this many bytes. A large batch that grows is copied again and again and ends up twice as large.
+    pub(crate) fn writes_of(&self, bytes: usize) -> Writes<'_> {
+        Writes { store: self, batch: WriteBatch::with_capacity_bytes(bytes) }
+    }
+
     /// Writes a commit, synced by policy.
     pub(crate) fn write_commit(&self, writes: Writes<'_>) -> Result<(), CommitError> {
         self.database.write_opt(writes.batch, &self.commits).map_err(commit_error)

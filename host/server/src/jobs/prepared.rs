@@ -96,7 +96,7 @@ mod tests {
         check("aAbcd", "bcda");
         check("aAbBcC", "bc");
         check("aAaA", "aa");
-        check("nNmMz", "z");
+        check("nNmMz", "zm");
         check("nmz", "mz");
         check("z", "z");
         check("zyx", "x");
