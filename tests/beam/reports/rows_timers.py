@@ -7,6 +7,7 @@ from apache_beam.transforms import window
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.typehints import Tuple
+from apache_beam.utils.timestamp import Timestamp
 
 STREAMING = '--streaming'
 
@@ -141,7 +142,7 @@ class _AfterTheEnd(beam.DoFn):
       end=beam.DoFn.TimerParam(END),
       bag=beam.DoFn.StateParam(BAG)):
     bag.add(element[1])
-    clock.set(1000)
+    clock.set(Timestamp.now() + 1000)
     end.set(win.max_timestamp())
 
   @on_timer(CLOCK)
