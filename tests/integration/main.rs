@@ -13,5 +13,6 @@ mod cases;
 mod go;
 mod java;
 mod kill;
+mod reports;
 mod small_jobs;
 mod wordcount;
