@@ -430,13 +430,6 @@ impl BatchBuilder {
     }
 
     #[inline]
-    fn begin(&mut self) {
-        if self.values.capacity() == 0 {
-            self.values.reserve(self.expected_bytes);
-        }
-    }
-
-    #[inline]
     fn end_row(&mut self, timestamp: Timestamp, windows: &[u8], pane: &[u8]) {
         let end = u32::try_from(self.values.len()).expect("a batch is cut before it reaches 4 GiB");
         let row = self.ends.len();

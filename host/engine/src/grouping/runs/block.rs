@@ -73,7 +73,9 @@ impl RunWriter {
         if self.block.is_empty() {
             return;
         }
-        let block = Bytes::from(std::mem::take(&mut self.block));
+        // A block waits for its commit, and many of them may: none keeps room that it does not need.
+        let block = Bytes::copy_from_slice(&self.block);
+        self.block.clear();
         self.run.bytes += block.len() as u64;
         state.put(names::numbered(&self.name, self.run.blocks), Some(block));
         self.run.blocks += 1;
