@@ -82,7 +82,7 @@ mod tests {
     fn preparation(id: String, bytes: usize) -> Preparation {
         let pipeline = Arc::default();
         let (settings, step_names) = options::settings(&Default::default(), &Config::default()).unwrap();
-        let plan = plan::Plan { stages: Vec::new(), environments: Vec::new(), origins: Default::default() };
+        let plan = plan::Plan { stages: Vec::new(), environments: Vec::new(), scripts: Vec::new(), origins: Default::default() };
         let mut preparation =
             Preparation::new(id, String::new(), String::new(), pipeline, Default::default(), settings, step_names, plan);
         preparation.bytes = bytes;
