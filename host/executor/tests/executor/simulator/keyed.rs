@@ -75,7 +75,9 @@ impl ByKey {
                 let begun: BTreeSet<&Element> = elements.iter().collect();
                 let turns = |element: &&Element| {
                     let times = (0..).map(|turn| element.time + turn * period);
-                    let times = times.take_while(|time| *time <= end_of(element.window)).collect::<Vec<_>>();
+                    let end = end_of(element.window);
+                    // The last timer that fires is one at the exclusive end of the window; what it puts out is in the window.
+                    let times = times.take_while(|time| *time <= end + 1).map(|time| time.min(end)).collect::<Vec<_>>();
                     times.into_iter().map(|time| Element { time, ..(*element).clone() }).collect::<Vec<_>>()
                 };
                 begun.iter().flat_map(turns).collect()
@@ -238,7 +240,7 @@ impl Place {
 
     fn go_on(&self, timer: &FiredTimer, period: i64, context: &mut Context<'_>) -> Result<(), Error> {
         let value = Reader::new(&timer.tag).varint().unwrap();
-        self.emit(value, timer.fire, context);
+        self.emit(value, timer.hold, context);
         // Behind the end of the window, nobody hears of it any more.
         let next = Timestamp::from_millis(timer.fire.millis() + period);
         context.set_timer(self.timer(0, &timer.tag), next, next);
