@@ -39,7 +39,8 @@ pub struct Output {
     pub input: u32,
     /// Where it goes.
     pub target: Target,
-    /// The earliest event time in it.
+    /// The earliest event time in it, or the earliest last timestamp of a window where that is before: an SDK may put elements
+    /// behind the end of their window, and they must not be late for it when they are read.
     pub min_timestamp: Timestamp,
     /// The last timestamp of the latest window in it.
     pub window_end: Timestamp,
@@ -217,13 +218,14 @@ fn emit(
     target: Target,
     batch: &Batch,
 ) -> Result<(), Error> {
-    let window_end = window_end(batch, window_coder).map_err(malformed)?;
+    let ends = window_ends(batch, window_coder).map_err(malformed)?;
+    let (earliest_end, window_end) = ends.unwrap_or((Timestamp::MAX, Timestamp::MIN));
     for (stage, input) in &lane.readers {
         finished.push(Output {
             stage: *stage,
             input: *input,
             target,
-            min_timestamp: batch.min_timestamp(),
+            min_timestamp: batch.min_timestamp().min(earliest_end),
             window_end,
             payload: stager(batch.clone())?,
         });
@@ -233,13 +235,19 @@ fn emit(
 
 /// The last timestamp of the latest window of any row; MIN without rows.
 pub fn window_end(batch: &Batch, window_coder: model::WindowCoder) -> Result<Timestamp, model::DecodeError> {
-    let mut end = Timestamp::MIN;
+    Ok(window_ends(batch, window_coder)?.map_or(Timestamp::MIN, |(_, latest)| latest))
+}
+
+/// The last timestamps of the window that ends first and of the one that ends last; none without windows.
+fn window_ends(batch: &Batch, window_coder: model::WindowCoder) -> Result<Option<(Timestamp, Timestamp)>, model::DecodeError> {
+    let mut ends: Option<(Timestamp, Timestamp)> = None;
     for set in batch.windows().entries() {
         for window in window_coder.windows_of(set)? {
-            end = end.max(window_coder.max_timestamp(window)?);
+            let end = window_coder.max_timestamp(window)?;
+            ends = Some(ends.map_or((end, end), |(first, last)| (first.min(end), last.max(end))));
         }
     }
-    Ok(end)
+    Ok(ends)
 }
 
 fn malformed(error: model::DecodeError) -> Error {

@@ -1,6 +1,5 @@
 """Rows of `README.md` about timers, windows and what a DoFn keeps."""
 import apache_beam as beam
-import pytest
 from apache_beam.coders import StrUtf8Coder
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
@@ -185,7 +184,6 @@ class _AtEnd(beam.DoFn):
     yield key, ''.join(sorted(bag.read()))
 
 
-@pytest.mark.xfail(reason='Python stamps what a callback at the end of a window puts out behind that window, and a GroupByKey may drop it as late')
 def row_20_state_in_the_callback_of_a_window(runner):
   """The callback at the very end of a window sees its state, and what it puts out is not late behind it."""
   with runner.pipeline() as p:
