@@ -326,3 +326,62 @@ impl LaneSlot {
         LaneSlot { target, builder: BatchBuilder::new() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use model::window::IntervalWindow;
+    use model::{Duration, EnvironmentId, WindowCoder, pane, window};
+
+    use super::*;
+    use crate::{Delivery, PortSpec, SinkSpec};
+
+    fn spec() -> StageSpec {
+        let port = || PortSpec {
+            transform: "port".into(),
+            collection: "collection".to_owned(),
+            coder: Coder::Bytes,
+            window_coder: WindowCoder::Interval,
+        };
+        let delivery = Delivery { stage: StageId(1), input: 0, routing: Routing::Local, per_window: false };
+        StageSpec {
+            stage: StageId(0),
+            name: "stage".to_owned(),
+            environment: EnvironmentId(0),
+            transforms: Vec::new(),
+            descriptor: bytes::Bytes::new(),
+            source: port(),
+            sinks: vec![SinkSpec { port: port(), deliveries: vec![delivery] }],
+            timer_families: Vec::new(),
+            splittable: false,
+        }
+    }
+
+    /// Rows of a time in a window of ten milliseconds from a start on; the output holds at `hold` and its windows end at `end`.
+    fn check(rows: &[(i64, i64)], hold: i64, end: i64) {
+        let stager: Stager = Arc::new(|batch| Ok(Box::new(batch)));
+        let mut outputs = Outputs::new(&spec(), OutputOptions { shards: 1, shard: ShardId(0), first: 0, stager });
+        for (time, start) in rows {
+            let start = Timestamp::from_millis(*start);
+            let mut bytes = Vec::new();
+            IntervalWindow { start, end: start.plus(Duration(10)) }.encode(&mut bytes);
+            let timestamp = Timestamp::from_millis(*time);
+            let row = Row { value: &[0], timestamp, windows: &window::single(&bytes), pane: pane::NO_FIRING };
+            outputs.push(0, row).expect("the row is well formed");
+        }
+        let outputs = outputs.finish().expect("the rows are well formed");
+        assert_eq!(outputs.len(), 1);
+        let times = (outputs[0].min_timestamp, outputs[0].window_end);
+        assert_eq!(times, (Timestamp::from_millis(hold), Timestamp::from_millis(end)));
+    }
+
+    #[test]
+    fn elements_behind_the_end_of_their_window_hold_at_that_end() {
+        check(&[(3, 0)], 3, 9);
+        check(&[(13, 10), (25, 20)], 13, 29);
+        check(&[(10, 0)], 9, 9);
+        check(&[(30, 20), (27, 20)], 27, 29);
+        check(&[(30, 20), (35, 30)], 29, 39);
+    }
+}
