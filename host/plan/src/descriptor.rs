@@ -62,7 +62,18 @@ impl Lowering<'_> {
 
     fn port(&mut self, urn: &str, collection: CollectionRef, flow: &Flow, coder_ids: &mut BTreeSet<String>) -> PTransform {
         let window = self.strategies.get(&self.graph.collection(collection).strategy).coder;
-        let windowed = self.made(WINDOWED_VALUE, &[flow.wire[collection.0], window]);
+        self.port_of(urn, flow.wire[collection.0], window, coder_ids)
+    }
+
+    /// A source or sink for elements of a wire coder in windows of another, without inputs, outputs or a name.
+    pub(crate) fn port_of(
+        &mut self,
+        urn: &str,
+        element: CoderRef,
+        window: CoderRef,
+        coder_ids: &mut BTreeSet<String>,
+    ) -> PTransform {
+        let windowed = self.made(WINDOWED_VALUE, &[element, window]);
         let coder_id = self.coders.id(windowed).to_owned();
         coder_ids.insert(coder_id.clone());
         let payload = RemoteGrpcPort { coder_id, ..Default::default() }.encode_to_vec().into();

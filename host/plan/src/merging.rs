@@ -1,15 +1,17 @@
 //! The question which windows merge, as a bundle for the SDK that knows (`beam-model` 4.9).
 
+use std::collections::BTreeSet;
+
 use model::windowing::{Merging, WindowFn};
 use model::{StageId, TransformId, WindowCoder, urn};
 use prost::Message;
-use proto::fnapi::{ProcessBundleDescriptor, RemoteGrpcPort};
+use proto::fnapi::ProcessBundleDescriptor;
 use proto::pipeline::{
     FunctionSpec, PCollection, PTransform, Trigger, WindowingStrategy, accumulation_mode, closing_behavior, is_bounded,
     merge_status, on_time_behavior, output_time, trigger,
 };
 
-use crate::coders::{BYTES, CoderRef, GLOBAL_WINDOW, ITERABLE, KV, WINDOWED_VALUE};
+use crate::coders::{BYTES, CoderRef, GLOBAL_WINDOW, ITERABLE, KV};
 use crate::graph::CollectionRef;
 use crate::lower::Lowering;
 use crate::plan::{Aside, Body, Sink, Transform, WindowMerging};
@@ -85,19 +87,17 @@ impl Lowering<'_> {
     ) -> ProcessBundleDescriptor {
         let global = self.made(GLOBAL_WINDOW, &[]);
         let global_id = self.coders.id(global).to_owned();
-        let mut coder_ids = vec![global_id.clone()];
-        let mut port = |lowering: &mut Self, urn: &str, name: &TransformId, coder: CoderRef| {
-            let windowed = lowering.made(WINDOWED_VALUE, &[coder, global]);
-            let coder_id = lowering.coders.id(windowed).to_owned();
-            coder_ids.extend([coder_id.clone(), lowering.coders.id(coder).to_owned()]);
-            let payload = RemoteGrpcPort { coder_id, ..Default::default() }.encode_to_vec().into();
-            let spec = Some(FunctionSpec { urn: urn.to_owned(), payload });
-            PTransform { spec, unique_name: name.to_string(), ..Default::default() }
+        let mut coder_ids = BTreeSet::from([global_id.clone()]);
+        let first = PTransform {
+            unique_name: source.to_string(),
+            outputs: [("out".to_owned(), ASKED.to_owned())].into(),
+            ..self.port_of(urn::RUNNER_SOURCE, asked, global, &mut coder_ids)
         };
-        let outputs = [("out".to_owned(), ASKED.to_owned())].into();
-        let first = PTransform { outputs, ..port(self, urn::RUNNER_SOURCE, source, asked) };
-        let inputs = [("in".to_owned(), ANSWERED.to_owned())].into();
-        let last = PTransform { inputs, ..port(self, urn::RUNNER_SINK, sink, answered) };
+        let last = PTransform {
+            unique_name: sink.to_string(),
+            inputs: [("in".to_owned(), ANSWERED.to_owned())].into(),
+            ..self.port_of(urn::RUNNER_SINK, answered, global, &mut coder_ids)
+        };
         let collection = |name: &str, coder: CoderRef| PCollection {
             unique_name: name.to_owned(),
             coder_id: self.coders.id(coder).to_owned(),
