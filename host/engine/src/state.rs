@@ -18,7 +18,7 @@ pub trait KeyedState {
 }
 
 /// The least name after `name`.
-pub(crate) fn behind(name: &[u8]) -> Vec<u8> {
+pub fn behind(name: &[u8]) -> Vec<u8> {
     [name, &[0]].concat()
 }
 

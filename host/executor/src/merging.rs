@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use engine::grouping::{MergeError, MergedWindows, WindowMerger};
+use model::coder::skip_iterable;
 use model::{Batch, BatchBuilder, Coder, DecodeError, Reader, Timestamp, pane, window};
 
 use crate::aside::Aside;
@@ -75,12 +76,12 @@ fn question(windows: &[Bytes]) -> Batch {
 fn merged(answer: &[u8], window: &Coder) -> Result<Vec<MergedWindows>, DecodeError> {
     let mut reader = Reader::new(answer);
     reader.length_prefixed()?;
-    each(&mut reader, |reader| window.skip(reader))?;
+    skip_iterable(&mut reader, false, |reader| window.skip(reader))?;
     let mut all = Vec::new();
-    each(&mut reader, |reader| {
+    skip_iterable(&mut reader, false, |reader| {
         let result = taken(reader, window)?;
         let mut sources = Vec::new();
-        each(reader, |reader| {
+        skip_iterable(reader, false, |reader| {
             sources.push(taken(reader, window)?);
             Ok(())
         })?;
@@ -97,33 +98,6 @@ fn taken(reader: &mut Reader<'_>, window: &Coder) -> Result<Bytes, DecodeError> 
     let from = reader.position();
     window.skip(reader)?;
     Ok(Bytes::copy_from_slice(reader.between(from, reader.position())))
-}
-
-/// Reads an iterable: a count and its elements, or -1 and blocks with counts of their own, the last of which is empty.
-fn each(reader: &mut Reader<'_>, mut element: impl FnMut(&mut Reader<'_>) -> Result<(), DecodeError>) -> Result<(), DecodeError> {
-    let count = reader.be_i32()?;
-    match count {
-        0.. => block(reader, count as u64, element),
-        -1 => loop {
-            match reader.varint()? {
-                0 => return Ok(()),
-                count => block(reader, count, &mut element)?,
-            }
-        },
-        _ => Err(DecodeError::malformed("iterable", "negative count")),
-    }
-}
-
-fn block(
-    reader: &mut Reader<'_>,
-    count: u64,
-    mut element: impl FnMut(&mut Reader<'_>) -> Result<(), DecodeError>,
-) -> Result<(), DecodeError> {
-    // An element has at least one byte: the global window, which has none, does not merge.
-    if count > reader.remaining() as u64 {
-        return Err(DecodeError::malformed("iterable", "more elements than bytes"));
-    }
-    (0..count).try_for_each(|_| element(reader))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use engine::KeyedState;
-use engine::state::StateError;
+use engine::state::{StateError, behind};
 use ledger::{StateReader, StateWrite};
 
 /// What a cell's first byte says about its owner.
@@ -83,7 +83,7 @@ impl KeyedState for Overlay {
         loop {
             let committed = self.committed.scan(&next, &to, cells_max, bytes_max).map_err(unreadable)?;
             let end = match committed.last() {
-                Some((cell, _)) => successor(cell),
+                Some((cell, _)) => behind(cell).into(),
                 None => to.clone(),
             };
             for (cell, value) in merge(committed, self.writes.range(next.clone()..end.clone())) {
@@ -110,13 +110,6 @@ impl KeyedState for Overlay {
             None => self.bytes += name_bytes,
         }
     }
-}
-
-fn successor(cell: &Bytes) -> Bytes {
-    let mut next = Vec::with_capacity(cell.len() + 1);
-    next.extend_from_slice(cell);
-    next.push(0);
-    next.into()
 }
 
 /// Written cells replace committed ones; both come in order and leave in order.

@@ -170,9 +170,10 @@ pub(crate) fn skip_many(
     Ok(())
 }
 
-/// A count and elements; or -1 and counted blocks until an empty one or, where allowed, until a state token.
+/// Reads over an iterable: a count and elements; or -1 and counted blocks until an empty one or, where allowed, until a state token.
+/// `skip` reads one element.
 #[inline]
-pub(crate) fn skip_iterable(
+pub fn skip_iterable(
     reader: &mut Reader<'_>,
     may_have_token: bool,
     mut skip: impl FnMut(&mut Reader<'_>) -> Result<(), DecodeError>,

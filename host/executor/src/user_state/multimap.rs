@@ -1,12 +1,13 @@
 //! A list per map key.
 
 use bytes::Bytes;
+use engine::state::behind;
 use model::{Coder, Reader};
 use worker::{Error, Page};
 
 use super::cells::Cells;
 use super::list::List;
-use super::names::{Place, behind};
+use super::names::Place;
 use crate::side_inputs::PAGE_BYTES;
 
 /// One map of one key and window.

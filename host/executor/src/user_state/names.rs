@@ -91,11 +91,6 @@ impl Place {
     }
 }
 
-/// The least name after `name`.
-pub(super) fn behind(name: &[u8]) -> Vec<u8> {
-    [name, &[0]].concat()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,11 +4,12 @@
 //! A continuation token is the end of the name of a page's last entry.
 
 use bytes::Bytes;
+use engine::state::behind;
 use model::{DecodeError, Reader};
 use worker::{Error, Page};
 
 use super::cells::{Cells, corrupt};
-use super::names::{Place, behind};
+use super::names::Place;
 use crate::side_inputs::PAGE_BYTES;
 
 /// One ordered list of one key and window.
