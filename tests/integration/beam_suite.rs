@@ -1,8 +1,8 @@
 //! Beam's own portable suite, with nothing overridden or skipped by us.
 //!
 //! What does not pass yet is listed under `tests/beam/must-fail`, one test a line with its reason. A listed test that
-//! passes fails the run, and so does a listed test that no longer exists. A name with `~` before it is of a test whose result hangs on
-//! which elements happen to share a bundle, as its reason says: it may do either.
+//! passes fails the run, and so does a listed test that no longer exists. A name with `~` before it is of a test whose result
+//! hangs on which elements happen to share a bundle, as its reason says: it may do either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -97,7 +97,8 @@ enum Path {
 impl Grouping {
     /// An empty grouping. Rows are `KV<K, V>` of `input_coder`; their windows are encoded with `window_coder`.
     ///
-    /// A strategy that cannot be run (a trigger that nests too deep) makes every later call fail with [`Error::Refused`]; plans do not contain one.
+    /// A strategy that cannot be run (a trigger that nests too deep) makes every later call fail with [`Error::Refused`]; plans
+    /// do not contain one.
     pub fn new(stage: StageId, strategy: WindowingStrategy, input_coder: Coder, window_coder: WindowCoder) -> Self {
         let path = if runs::fires_once(&strategy) {
             Path::Runs(Runs::new(stage, &strategy, input_coder, window_coder))

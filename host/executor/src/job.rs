@@ -219,9 +219,9 @@ impl Job {
         self.shared.stop(Failure::Cancelled);
     }
 
-    /// Lets the job end by itself as soon as it can, with everything that it has begun: restrictions are truncated as their DoFns say,
-    /// processing-time timers fire at once, windows close. Does nothing when it is draining already. A later run of the job has to
-    /// be told again.
+    /// Lets the job end by itself as soon as it can, with everything that it has begun: restrictions are truncated as their
+    /// DoFns say, processing-time timers fire at once, windows close. Does nothing when it is draining already. A later run of
+    /// the job has to be told again.
     pub fn drain(&self) {
         self.shared.drain();
     }

@@ -116,8 +116,8 @@ pub enum WindowMapping {
     Custom(Bytes),
 }
 
-/// A body that is asked on the side while a stage's bundle is put together. Nothing is fed to it but by who asks, and nobody else reads what
-/// comes out.
+/// A body that is asked on the side while a stage's bundle is put together. Nothing is fed to it but by who asks, and nobody
+/// else reads what comes out.
 #[derive(Clone, Debug)]
 pub struct Aside {
     /// What is to be run.

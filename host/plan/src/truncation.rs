@@ -1,4 +1,5 @@
-//! Restrictions are cut short when a job is drained (`beam-model` 4.5): the transform that does so, made of the one that processes them.
+//! Restrictions are cut short when a job is drained (`beam-model` 4.5): the transform that does so, made of the one that
+//! processes them.
 
 use model::{StageId, TransformId, urn};
 use prost::Message;

@@ -20,8 +20,8 @@ pub struct MergeError(pub String);
 
 /// Merges the windows of one grouping stage.
 pub trait WindowMerger {
-    /// Which of `windows`, distinct and encoded, merge; those that are no source of anything stay as they are. The same windows get the same
-    /// answer, in whatever order.
+    /// Which of `windows`, distinct and encoded, merge; those that are no source of anything stay as they are. The same
+    /// windows get the same answer, in whatever order.
     fn merge(&mut self, windows: &[Bytes]) -> Result<Vec<MergedWindows>, MergeError>;
 }
 

@@ -12,8 +12,8 @@ use crate::rows::{Draft, decode, encode};
 /// Where a restriction that nobody cuts would end.
 const END: u64 = 1 << 40;
 
-/// Counts up, a step each millisecond, from as many numbers as there are in `starts`; drained after some steps. What comes out is how
-/// often steps of the last three were made, and whether others were.
+/// Counts up, a step each millisecond, from as many numbers as there are in `starts`; drained after some steps. What comes out
+/// is how often steps of the last three were made, and whether others were.
 fn drained(starts: &[u64], truncated: bool, shards: u32) -> (Vec<String>, bool) {
     let mut draft = Draft::default();
     draft.source("starts", starts.iter().map(|start| (start.to_string().into_bytes(), *start)).collect::<Vec<_>>());

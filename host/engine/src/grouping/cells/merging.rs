@@ -1,7 +1,7 @@
 //! Which windows of one key merge.
 //!
-//! Sessions merge here: two of them when they overlap, with exclusive ends, as in Java and Python. About window functions that only
-//! an SDK knows the merger is asked, and its answer checked.
+//! Sessions merge here: two of them when they overlap, with exclusive ends, as in Java and Python. About window functions that
+//! only an SDK knows the merger is asked, and its answer checked.
 
 use std::collections::BTreeMap;
 
@@ -80,8 +80,8 @@ pub(super) fn asked(
     }
 }
 
-/// Takes the sources of one merged window from those that are `alone`. A window that was there already and is what others become is
-/// a source, too.
+/// Takes the sources of one merged window from those that are `alone`. A window that was there already and is what others
+/// become is a source, too.
 fn checked(answered: MergedWindows, coder: WindowCoder, alone: &mut BTreeMap<Bytes, Window>) -> Result<Merged, Error> {
     let mut reader = Reader::new(&answered.result);
     coder.skip(&mut reader).map_err(|_| Error::Merged("a window that cannot be read"))?;
