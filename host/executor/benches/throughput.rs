@@ -39,6 +39,10 @@ impl Clock for Watch {
 struct Ended(Mutex<Sender<Result<(), Failure>>>);
 
 impl Observer for Ended {
+    fn unsettled(&self, names: &[String]) {
+        unreachable!("nothing here wants to hear of commits: {names:?}");
+    }
+
     fn ended(&self, _: &Shared, result: Result<(), Failure>) {
         self.0.lock().expect("nobody panics with it").send(result).expect("main waits");
     }

@@ -15,6 +15,7 @@ use crate::metrics::JobMetrics;
 use crate::options::Options;
 use crate::progress::JobProgress;
 use crate::quiescence::Quiescence;
+use crate::settling;
 use crate::shard::{Event, Shard, Step};
 use crate::side_inputs::SideInputs;
 use crate::user_state::StageStates;
@@ -45,6 +46,8 @@ pub struct JobSpec {
 
 /// Told once how the job ended.
 pub trait Observer: Send + Sync {
+    /// The job is about to end although user code has not heard of all commits in time; `names` are those that did not answer.
+    fn unsettled(&self, names: &[String]);
     /// All shards have stopped; `shared` holds the last figures. Called from a thread of the job.
     fn ended(&self, shared: &Shared, result: Result<(), Failure>);
 }
@@ -208,6 +211,10 @@ impl Job {
                 if thread.join().is_err() {
                     watched.stop(Failure::internal("a shard's thread ended without a result"));
                 }
+            }
+            let unsettled = settling::settle(&watched);
+            if !unsettled.is_empty() {
+                observer.unsettled(&unsettled);
             }
             observer.ended(&watched, watched.result());
         })?;

@@ -18,6 +18,7 @@ pub mod progress;
 pub mod quiescence;
 pub mod running;
 mod script;
+mod settling;
 pub mod shard;
 pub mod side_inputs;
 pub mod user_state;

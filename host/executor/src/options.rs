@@ -24,6 +24,11 @@ pub struct Options {
     pub checkpoint_interval_ms: i64,
     /// After this many bytes of output a restriction is asked to checkpoint, so that results become visible.
     pub checkpoint_output_bytes: u64,
+    /// How long a job that has succeeded waits, in milliseconds, before it counts as ended, for user code to hear of its last
+    /// commits.
+    pub settle_ms: i64,
+    /// The same for a job that has failed or was stopped.
+    pub settle_stopped_ms: i64,
     /// Whether triggers are to be evaluated as rows come, also where the input is bounded.
     pub streaming: bool,
     /// Whether committed metrics are written into the ledger with every commit, for a later run of the job.
@@ -45,6 +50,8 @@ impl Options {
             backlog_bytes_max: 64 << 20,
             checkpoint_interval_ms: 1_000,
             checkpoint_output_bytes: 32 << 20,
+            settle_ms: 30_000,
+            settle_stopped_ms: 2_000,
             streaming: false,
             keep_metrics: true,
             policy: BundlePolicy::Greedy,

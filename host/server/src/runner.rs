@@ -33,7 +33,7 @@ impl JobRunner for Runner {
             ..executor::Options::local()
         };
         let plan = Arc::new(submission.plan);
-        let ending = Ending { observer: observer.clone(), workers: workers.clone() };
+        let ending = Ending { job: submission.job.to_string(), observer: observer.clone(), workers: workers.clone() };
         let spec = JobSpec {
             name: submission.job.to_string(),
             plan,
@@ -124,11 +124,19 @@ impl LogSink for JobLog {
 
 /// Ends the workers and tells the Job API, once.
 struct Ending {
+    job: String,
     observer: Arc<dyn Observer>,
     workers: Vec<Arc<dyn Worker>>,
 }
 
 impl executor::Observer for Ending {
+    fn unsettled(&self, names: &[String]) {
+        let names = names.join(", ");
+        tracing::warn!(job = self.job, workers = names, "user code has not answered in time that it heard of commits");
+        let text = format!("the job ended before user code finished what it does after commits, in: {names}");
+        self.observer.message(Importance::Warning, &text);
+    }
+
     fn ended(&self, shared: &Shared, result: Result<(), Failure>) {
         self.workers.iter().for_each(|worker| worker.close());
         let end = match result {

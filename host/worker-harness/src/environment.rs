@@ -11,6 +11,7 @@ use prost::Message;
 use proto::fnapi::ProvisionInfo;
 use proto::pipeline as pb;
 use tokio::sync::watch;
+use worker::finalization::Unanswered;
 use worker::{Error, Slot, StageSpec, Worker};
 
 use crate::descriptor::PreparedStage;
@@ -37,6 +38,8 @@ pub(crate) struct Environment {
     revisions: AtomicU64,
     positions: Vec<Mutex<Position>>,
     stages: Mutex<HashMap<StageId, Arc<PreparedStage>>>,
+    /// Finalisations that were asked for.
+    unanswered: Unanswered,
 }
 
 /// Tells of a harness that is being started: none until it has connected or failed.
@@ -76,6 +79,7 @@ impl HarnessEnvironment {
             revisions: AtomicU64::new(0),
             positions,
             stages: Mutex::default(),
+            unanswered: Unanswered::default(),
         })))
     }
 }
@@ -91,6 +95,11 @@ impl Worker for HarnessEnvironment {
         // Booting a harness takes seconds, so it begins before there is work.
         drop(environment.start_unless_started(position));
         Ok(Box::new(HarnessSlot::new(environment.clone(), position, prepared)))
+    }
+
+    fn settle(&self, patience: Duration) -> Vec<String> {
+        let unanswered = self.0.unanswered.wait(patience);
+        unanswered.into_iter().map(|(harness, bundles)| format!("{harness} ({bundles} bundles)")).collect()
     }
 
     fn close(&self) {
@@ -144,6 +153,10 @@ impl Launcher {
 impl Environment {
     pub(crate) fn timeouts(&self) -> Timeouts {
         self.options.timeouts
+    }
+
+    pub(crate) fn unanswered(&self) -> &Unanswered {
+        &self.unanswered
     }
 
     pub(crate) fn capabilities(&self) -> Capabilities {

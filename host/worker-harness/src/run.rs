@@ -12,6 +12,7 @@ use proto::fnapi::process_bundle_split_request::DesiredSplit;
 use proto::fnapi::{ProcessBundleProgressRequest, ProcessBundleRequest, ProcessBundleSplitRequest, ProcessBundleSplitResponse};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use worker::finalization::Finalizable;
 use worker::{Bundle, Completion, Error, Outcome, Progress};
 
 use crate::active::{ActiveBundle, Collected, Settled};
@@ -21,7 +22,7 @@ use crate::environment::Environment;
 use crate::feed::{Feed, Route};
 use crate::harness::{Harness, locked};
 use crate::metrics;
-use crate::slot::Finalizable;
+use crate::slot::Ran;
 use crate::split::Remainder;
 
 /// What a slot can ask of its running bundle. The slot's end asks for an abort.
@@ -38,7 +39,7 @@ pub(crate) struct Run {
     pub(crate) position: usize,
     pub(crate) stage: Arc<PreparedStage>,
     pub(crate) progress: Arc<Mutex<Progress>>,
-    pub(crate) finalizable: Arc<Mutex<Finalizable>>,
+    pub(crate) finalizable: Arc<Mutex<Finalizable<Ran>>>,
     pub(crate) remembered: Arc<Mutex<Remembered>>,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     /// The fraction of a split that was asked for and not passed on yet.
@@ -245,10 +246,11 @@ impl Run {
         if !residuals.is_empty() && !spec.splittable {
             return Err(active.named(Error::Protocol("left residuals although nothing in it is splittable".to_owned())));
         }
-        if response.requires_finalization {
-            locked(&self.finalizable).add(id, harness, &active.instruction);
-        }
         let outputs = outputs.finish().map_err(|error| active.named(error))?;
+        if response.requires_finalization {
+            let ran = Ran { harness: Arc::downgrade(harness), instruction_id: active.instruction.clone() };
+            locked(&self.finalizable).add(id, ran);
+        }
         Ok(Outcome { outputs, unprocessed, residuals, timers, metrics, finalize: response.requires_finalization })
     }
 }

@@ -1,12 +1,12 @@
 //! One stage for one shard, as the executor holds it. Nothing here waits: a bundle is a task.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
 
 use model::BundleId;
 use proto::fnapi::FinalizeBundleRequest;
 use proto::fnapi::instruction_request::Request;
 use tokio::sync::mpsc;
+use worker::finalization::Finalizable;
 use worker::{Bundle, Progress, Slot};
 
 use crate::cache_token::Remembered;
@@ -15,15 +15,12 @@ use crate::environment::Environment;
 use crate::harness::{Harness, locked};
 use crate::run::{Command, Run};
 
-/// Bundles of one slot whose finalisation may still be asked for; the oldest is forgotten first.
-const FINALIZABLE_MAX: usize = 1000;
-
 pub(crate) struct HarnessSlot {
     environment: Arc<Environment>,
     position: usize,
     stage: Arc<PreparedStage>,
     running: Option<Running>,
-    finalizable: Arc<Mutex<Finalizable>>,
+    finalizable: Arc<Mutex<Finalizable<Ran>>>,
     remembered: Arc<Mutex<Remembered>>,
 }
 
@@ -33,22 +30,10 @@ struct Running {
     progress: Arc<Mutex<Progress>>,
 }
 
-/// Bundles that asked to be finalised, and where they ran.
-#[derive(Default)]
-pub(crate) struct Finalizable(VecDeque<(BundleId, Weak<Harness>, String)>);
-
-impl Finalizable {
-    pub(crate) fn add(&mut self, bundle: BundleId, harness: &Arc<Harness>, instruction: &str) {
-        if self.0.len() == FINALIZABLE_MAX {
-            self.0.pop_front();
-        }
-        self.0.push_back((bundle, Arc::downgrade(harness), instruction.to_owned()));
-    }
-
-    fn take(&mut self, bundle: BundleId) -> Option<(Weak<Harness>, String)> {
-        let index = self.0.iter().position(|(id, ..)| *id == bundle)?;
-        self.0.remove(index).map(|(_, harness, instruction)| (harness, instruction))
-    }
+/// Where a bundle ran that asked to be finalised, and as which instruction.
+pub(crate) struct Ran {
+    pub(crate) harness: Weak<Harness>,
+    pub(crate) instruction_id: String,
 }
 
 impl HarnessSlot {
@@ -96,9 +81,10 @@ impl Slot for HarnessSlot {
     }
 
     fn finalize(&mut self, bundle: BundleId) {
-        let Some((harness, instruction_id)) = locked(&self.finalizable).take(bundle) else { return };
+        let Some(Ran { harness, instruction_id }) = locked(&self.finalizable).take(bundle) else { return };
         let Some(harness) = harness.upgrade().filter(|harness| !harness.is_dead()) else { return };
         let timeout = self.environment.timeouts().unresponsive;
+        let told = self.environment.unanswered().tell(&harness.origin);
         self.environment.spawn(async move {
             let request = Request::FinalizeBundle(FinalizeBundleRequest { instruction_id });
             match harness.ask("finalize-", request, timeout).await {
@@ -106,6 +92,7 @@ impl Slot for HarnessSlot {
                 Ok(response) => tracing::warn!(worker = harness.id, error = response.error, "finalisation of a bundle failed"),
                 Err(error) => tracing::warn!(worker = harness.id, %error, "bundle was not finalised"),
             }
+            drop(told);
         });
     }
 }

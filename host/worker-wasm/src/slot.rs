@@ -6,6 +6,7 @@ mod plan;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use model::metrics::{MetricName, MetricValue};
 use model::{Batch, BundleId, EnvironmentId, ShardId};
@@ -44,6 +45,11 @@ impl Worker for WasmWorker {
         let handles = vec![0; plan.nodes.len()];
         let guests = Guests { plan, instances, handles, options: self.options.clone(), logs: self.logs.clone() };
         Ok(Box::new(WasmSlot { body: Body::of(&stage)?, guests, closed: self.closed.clone() }))
+    }
+
+    /// Components do not hear of commits.
+    fn settle(&self, _patience: Duration) -> Vec<String> {
+        Vec::new()
     }
 
     fn close(&self) {

@@ -1,11 +1,13 @@
 //! What every worker must do, as tests that a worker's crate runs.
 //!
 //! A [`Subject`] offers a worker and DoFns of known behaviour over the `bytes` coder; [`conformance!`](crate::conformance) makes
-//! a test of every case. State and timers have cases of their own, [`conformance_by_key!`](crate::conformance_by_key), for the
-//! workers that have them. Splitting is not here: workers that have it test it on top.
+//! a test of every case. State and timers have cases of their own, [`conformance_by_key!`](crate::conformance_by_key), and so
+//! has user code that wants to hear of commits, [`conformance_of_commits!`](crate::conformance_of_commits): for the workers that
+//! have them. Splitting is not here: workers that have it test it on top.
 
 mod behaviour;
 mod cases;
+mod commits;
 mod harness;
 mod keyed;
 
@@ -13,6 +15,7 @@ pub use behaviour::{
     Behaviour, EDGE_TIMESTAMP_MS, FAMILY, MAIN_TAG, METRIC_COUNTER, METRIC_DISTRIBUTION, POISON, SIDE_TAG, STATE, native,
 };
 pub use cases::*;
+pub use commits::*;
 pub use harness::{Dofn, ENVIRONMENT, Subject};
 pub use keyed::*;
 
@@ -37,6 +40,7 @@ macro_rules! conformance {
             a_failure_names_its_transform_and_has_no_effect
             an_aborted_bundle_completes_once
             slots_work_side_by_side
+            a_bundle_that_does_not_ask_is_not_told_of_its_commit
             a_closed_worker_opens_nothing
         );
     };
@@ -65,14 +69,28 @@ macro_rules! conformance_by_key {
     };
 }
 
+/// Makes one test of each case of user code that wants to hear of commits.
+#[macro_export]
+macro_rules! conformance_of_commits {
+    ($subject:expr) => {
+        $crate::conformance!(@each $subject;
+            user_code_hears_of_a_commit_once
+            user_code_hears_of_what_is_committed_only
+            user_code_hears_of_commits_although_its_slot_is_gone
+        );
+    };
+}
+
 #[cfg(test)]
 mod synchronous {
     crate::conformance!(super::native(false));
+    crate::conformance_of_commits!(super::native(false));
     crate::conformance_by_key!(super::native(false));
 }
 
 #[cfg(test)]
 mod asynchronous {
     crate::conformance!(super::native(true));
+    crate::conformance_of_commits!(super::native(true));
     crate::conformance_by_key!(super::native(true));
 }

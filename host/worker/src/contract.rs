@@ -6,6 +6,7 @@
 //!                          exactly one Outcome or Error comes out of `done`, perhaps before `start` returns
 //!  slot.split / abort      while it runs
 //!  slot.finalize           after the bundle's results are durable, if it asked
+//!  worker.settle           before others hear that the job has ended: user code has heard of the commits
 //! ```
 //!
 //! A bundle's results are invisible until the executor commits them. A bundle that failed or was aborted has no effect.
@@ -13,6 +14,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::metrics::{MetricName, MetricValue};
 use model::{Batch, BundleId, ShardId, Timestamp, TransformId};
@@ -106,6 +108,9 @@ pub struct Progress {
 pub trait Worker: Send + Sync {
     /// Prepares a stage for one shard. Slow work (starting a harness, compiling) happens here or at the first bundle.
     fn open(&self, stage: Arc<StageSpec>, shard: ShardId) -> Result<Box<dyn Slot>, Error>;
+    /// Waits until user code has answered everything that [`Slot::finalize`] told it, of whatever slot, or can answer no more,
+    /// but no longer than `patience`. Returns who has not answered, by names for messages: nobody, if all have.
+    fn settle(&self, patience: Duration) -> Vec<String>;
     /// Gives up everything. Bundles that still run complete with [`Error::Aborted`] or an infrastructure error.
     fn close(&self);
 }
@@ -121,6 +126,7 @@ pub trait Slot: Send {
     fn progress(&mut self, bundle: BundleId) -> Option<Progress>;
     /// Ends the running bundle without effect; it completes with [`Error::Aborted`] soon.
     fn abort(&mut self, bundle: BundleId);
-    /// Tells the user code that a bundle's results are durable. Best effort.
+    /// Tells the user code that a bundle's results are durable. Best effort; at most once per bundle, and nothing happens where
+    /// the bundle did not ask. Does not wait for an answer: see [`Worker::settle`].
     fn finalize(&mut self, bundle: BundleId);
 }

@@ -1,22 +1,28 @@
 //! A worker whose DoFns are Rust values of this process: the reference for the contract, and the worker of other crates' tests.
 //!
 //! DoFns are found by name (URN [`DOFN_NATIVE`], payload: the name). Bundles run on the calling thread, or, to exercise
-//! completion from elsewhere, on a thread per slot. State and timers are in [`keyed`]; there is no splitting here.
+//! completion from elsewhere, on a thread per slot. State and timers are in [`keyed`], calls after the commit in [`commits`];
+//! there is no splitting here.
 
+mod commits;
 mod keyed;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use model::batch::Row;
 use model::metrics::{Distribution, MetricName, MetricValue};
 use model::{Batch, BatchBuilder, BundleId, FiredTimer, ShardId, TransformId};
 
 use crate::body::{Body, Transforms};
+use crate::finalization::{Finalizable, Unanswered};
 use crate::{Bundle, Error, Outcome, Progress, Slot, StageSpec, StateAccess, TimerChange, Worker};
 
 pub use keyed::{Cell, TimerId};
+
+use commits::Calls;
 
 /// DoFn URN of this worker.
 pub const DOFN_NATIVE: &str = "purlin:dofn:native:v1";
@@ -61,6 +67,8 @@ pub struct Emitter {
     /// Transform and id of each timer family of the stage.
     families: Vec<(TransformId, String)>,
     timers: Vec<TimerChange>,
+    /// To be made after the bundle's commit.
+    calls: Calls,
 }
 
 impl Emitter {
@@ -111,6 +119,7 @@ pub struct NativeWorker {
     dofns: BTreeMap<String, Factory>,
     asynchronous: bool,
     closed: Arc<AtomicBool>,
+    unanswered: Unanswered,
 }
 
 impl NativeWorker {
@@ -151,14 +160,22 @@ impl Worker for NativeWorker {
         });
         let factories = factories.collect::<Result<Vec<_>, _>>()?;
         let control = Control { aborted: Arc::new(AtomicU64::new(0)), closed: self.closed.clone() };
-        let runner = Runner { stage, body: Arc::new(body), factories, dofns: Vec::new(), control: control.clone() };
+        let (name, finalizable) = (stage.name.clone(), Arc::<Mutex<Finalizable<Calls>>>::default());
+        let body = Arc::new(body);
+        let runner =
+            Runner { stage, body, factories, dofns: Vec::new(), control: control.clone(), finalizable: finalizable.clone() };
+        let slot = |runs| NativeSlot { runs, control, name, finalizable, unanswered: self.unanswered.clone() };
         if !self.asynchronous {
-            return Ok(Box::new(NativeSlot { runs: Runs::Here(Box::new(runner)), control }));
+            return Ok(Box::new(slot(Runs::Here(Box::new(runner)))));
         }
         // One bundle at a time per slot.
         let (sender, receiver) = mpsc::sync_channel(1);
         std::thread::spawn(move || run_all(runner, &receiver));
-        Ok(Box::new(NativeSlot { runs: Runs::There(sender), control }))
+        Ok(Box::new(slot(Runs::There(sender))))
+    }
+
+    fn settle(&self, patience: Duration) -> Vec<String> {
+        self.unanswered.wait(patience).into_keys().collect()
     }
 
     fn close(&self) {
@@ -166,20 +183,38 @@ impl Worker for NativeWorker {
     }
 }
 
-fn run_all(mut runner: Runner, bundles: &mpsc::Receiver<Bundle>) {
-    while let Ok(bundle) = bundles.recv() {
-        runner.run(bundle);
+/// What a slot's thread is to do.
+type Task = Box<dyn FnOnce(&mut Runner) + Send>;
+
+fn run_all(mut runner: Runner, tasks: &mpsc::Receiver<Task>) {
+    while let Ok(task) = tasks.recv() {
+        task(&mut runner);
     }
 }
 
 struct NativeSlot {
     runs: Runs,
     control: Control,
+    /// The stage's.
+    name: String,
+    finalizable: Arc<Mutex<Finalizable<Calls>>>,
+    unanswered: Unanswered,
 }
 
 enum Runs {
     Here(Box<Runner>),
-    There(mpsc::SyncSender<Bundle>),
+    There(mpsc::SyncSender<Task>),
+}
+
+impl Runs {
+    fn run(&mut self, task: impl FnOnce(&mut Runner) + Send + 'static) {
+        match self {
+            Runs::Here(runner) => task(runner),
+            Runs::There(sender) => {
+                sender.send(Box::new(task)).expect("the slot's thread ends only when its sender is gone");
+            }
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -191,10 +226,7 @@ struct Control {
 
 impl Slot for NativeSlot {
     fn start(&mut self, bundle: Bundle) {
-        match &mut self.runs {
-            Runs::Here(runner) => runner.run(bundle),
-            Runs::There(sender) => sender.send(bundle).expect("the slot's thread ends only when its sender is gone"),
-        }
+        self.runs.run(|runner| runner.run(bundle));
     }
 
     fn split(&mut self, _bundle: BundleId, _fraction: f64) {}
@@ -207,7 +239,14 @@ impl Slot for NativeSlot {
         self.control.aborted.store(bundle.0 + 1, Ordering::Relaxed);
     }
 
-    fn finalize(&mut self, _bundle: BundleId) {}
+    fn finalize(&mut self, bundle: BundleId) {
+        let Some(calls) = self.finalizable.lock().expect("nothing panics with the lock").take(bundle) else { return };
+        let told = self.unanswered.tell(&self.name);
+        self.runs.run(move |_| {
+            calls.make();
+            drop(told);
+        });
+    }
 }
 
 struct Runner {
@@ -217,6 +256,7 @@ struct Runner {
     /// By transform; made at the first bundle and after a failure.
     dofns: Vec<Option<(Box<dyn NativeDoFn>, Emitter)>>,
     control: Control,
+    finalizable: Arc<Mutex<Finalizable<Calls>>>,
 }
 
 impl Runner {
@@ -229,7 +269,7 @@ impl Runner {
         self.emitters().for_each(|emitter| emitter.state = Some(state.clone()));
         let metrics = body.run_with_timers(&input, &timers, &mut outputs, &mut Running { bundle: id, runner: self });
         self.emitters().for_each(|emitter| emitter.state = None);
-        let outcome = metrics.and_then(|metrics| self.outcome(metrics, outputs));
+        let outcome = metrics.and_then(|metrics| self.outcome(id, metrics, outputs));
         if outcome.is_err() {
             self.dofns.clear();
         }
@@ -253,19 +293,31 @@ impl Runner {
                 state: None,
                 families: families.map(|family| (family.transform.clone(), family.family.clone())).collect(),
                 timers: Vec::new(),
+                calls: Calls::default(),
             };
             factory.as_ref().map(|factory| (factory(), emitter))
         });
         made.collect()
     }
 
-    fn outcome(&mut self, mut metrics: Vec<(MetricName, MetricValue)>, outputs: crate::Outputs) -> Result<Outcome, Error> {
-        let mut timers = Vec::new();
+    fn outcome(
+        &mut self,
+        bundle: BundleId,
+        mut metrics: Vec<(MetricName, MetricValue)>,
+        outputs: crate::Outputs,
+    ) -> Result<Outcome, Error> {
+        let (mut timers, mut calls) = (Vec::new(), Calls::default());
         for emitter in self.emitters() {
             metrics.extend(std::mem::take(&mut emitter.metrics));
             timers.append(&mut emitter.timers);
+            calls.append(&mut emitter.calls);
         }
-        Ok(Outcome { outputs: outputs.finish()?, metrics, timers, ..Outcome::default() })
+        let outputs = outputs.finish()?;
+        let finalize = !calls.is_empty();
+        if finalize {
+            self.finalizable.lock().expect("nothing panics with the lock").add(bundle, calls);
+        }
+        Ok(Outcome { outputs, metrics, timers, finalize, ..Outcome::default() })
     }
 }
 

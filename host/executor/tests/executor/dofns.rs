@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use model::batch::Row;
@@ -209,6 +210,10 @@ pub(crate) trait Manner: Send + Sync {
     fn aborted(&self, _bundle: BundleId) {}
     /// A bundle's results are durable.
     fn finalized(&self, _shard: ShardId, _bundle: BundleId) {}
+    /// See [`Worker::settle`].
+    fn settle(&self, _patience: Duration) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A worker without faults.
@@ -238,6 +243,10 @@ impl Worker for TestWorker {
         let dofns = dofns.collect::<Result<Vec<_>, _>>()?;
         let on_timer = names.iter().map(|name| self.dofns.of_timers.get(name).cloned()).collect();
         Ok(Box::new(TestSlot { stage, shard, body, dofns, on_timer, manner: self.manner.clone() }))
+    }
+
+    fn settle(&self, patience: Duration) -> Vec<String> {
+        self.manner.settle(patience)
     }
 
     fn close(&self) {}

@@ -16,5 +16,6 @@ mod draining;
 mod failures;
 mod keyed;
 mod scripts;
+mod settling;
 mod side_inputs;
 mod user_state;

@@ -91,8 +91,9 @@ impl Rig {
     /// Starts threads.
     pub(crate) fn start(&self) -> Run {
         let (sender, ended) = channel();
-        let observer = Ended(Mutex::new(sender));
-        Run { job: Job::start(self.spec(Arc::new(Watch(Instant::now()))), Arc::new(observer)).unwrap(), ended }
+        let unsettled = Arc::default();
+        let observer = Ended(Mutex::new(sender), Arc::clone(&unsettled));
+        Run { job: Job::start(self.spec(Arc::new(Watch(Instant::now()))), Arc::new(observer)).unwrap(), ended, unsettled }
     }
 }
 
@@ -126,11 +127,17 @@ fn step_all(shared: &Arc<Shared>, receivers: Vec<Receiver<executor::shard::Event
 pub(crate) struct Run {
     pub(crate) job: Job,
     ended: Receiver<Result<(), Failure>>,
+    /// What the observer was told before the end.
+    pub(crate) unsettled: Arc<Mutex<Vec<String>>>,
 }
 
-struct Ended(Mutex<std::sync::mpsc::Sender<Result<(), Failure>>>);
+struct Ended(Mutex<std::sync::mpsc::Sender<Result<(), Failure>>>, Arc<Mutex<Vec<String>>>);
 
 impl Observer for Ended {
+    fn unsettled(&self, names: &[String]) {
+        self.1.lock().unwrap().extend_from_slice(names);
+    }
+
     fn ended(&self, _: &Shared, result: Result<(), Failure>) {
         self.0.lock().unwrap().send(result).unwrap();
     }
@@ -142,6 +149,11 @@ impl Run {
         let result = self.ended.recv_timeout(PATIENCE).expect("the job ends");
         assert!(self.ended.recv_timeout(Duration::from_millis(1)).is_err(), "a job ends once");
         (self.job.shared().clone(), result)
+    }
+
+    /// Whether the end has not come yet.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.ended.try_recv().is_err()
     }
 
     /// Waits until something has become true.

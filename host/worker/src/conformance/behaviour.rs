@@ -1,5 +1,8 @@
 //! The DoFns that every subject of the suite offers, and the native worker's.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use model::Timestamp;
 use model::batch::Row;
 use model::{FiredTimer, WindowCoder, pane, window};
@@ -34,6 +37,9 @@ pub enum Behaviour {
     /// It is to fire at the element's time and holds nothing. When a timer fires, emits `fired` and its tag at its time, and sets
     /// it again for one millisecond later, holding its time.
     Remind,
+    /// Asks for every element to hear that its bundle is durable. Emits, as one byte, for how many elements it has heard so far,
+    /// in whatever slot of the worker.
+    Heed,
 }
 
 /// Tag of the main output.
@@ -64,8 +70,10 @@ struct Native {
 }
 
 impl Subject for Native {
-    fn worker(&self) -> std::sync::Arc<dyn Worker> {
+    fn worker(&self) -> Arc<dyn Worker> {
+        let heard = Arc::<AtomicU8>::default();
         let worker = NativeWorker::new()
+            .with("Heed", move || heed(heard.clone()))
             .with("Identity", || emitting(|_, _| 1))
             .with("Even", || emitting(|first, _| u8::from(first.is_multiple_of(2))))
             .with("Repeat", || emitting(|first, _| first))
@@ -92,7 +100,7 @@ impl Subject for Native {
                     1
                 })
             });
-        std::sync::Arc::new(if self.asynchronous { worker.asynchronous() } else { worker })
+        Arc::new(if self.asynchronous { worker.asynchronous() } else { worker })
     }
 
     fn dofn(&self, behaviour: Behaviour) -> Dofn {
@@ -140,6 +148,17 @@ fn remember(row: Row<'_>, out: &mut Emitter) -> Result<(), String> {
             Ok(())
         }
         _ => members.append(&rest).and(Err("this is too much".to_owned())),
+    }
+}
+
+fn heed(heard: Arc<AtomicU8>) -> impl FnMut(Row<'_>, &mut Emitter) -> Result<(), String> + Send {
+    move |row, out| {
+        out.emit(MAIN_TAG, Row { value: &element(&[heard.load(Ordering::SeqCst)]), ..row });
+        let heard = heard.clone();
+        out.after_commit(move || {
+            heard.fetch_add(1, Ordering::SeqCst);
+        });
+        Ok(())
     }
 }
 

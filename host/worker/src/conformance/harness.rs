@@ -45,7 +45,7 @@ pub struct Dofn {
 pub const ENVIRONMENT: EnvironmentId = EnvironmentId(0);
 
 /// A bundle that takes longer has hung. Long, for busy machines.
-const BUNDLE_TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const BUNDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Collects a stage. Collections are named freely; `in` is the source.
 pub(super) struct StageBuilder<'a> {

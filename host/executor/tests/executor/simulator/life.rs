@@ -322,6 +322,8 @@ fn options(dice: &mut Dice, policy: BundlePolicy) -> Options {
         backlog_bytes_max: dice.one_of(&[0, 200, 1 << 20]),
         checkpoint_interval_ms: dice.between(1, 500),
         checkpoint_output_bytes: dice.between(1, 1_000) as u64,
+        settle_ms: 0,
+        settle_stopped_ms: 0,
         streaming: dice.chance(50),
         keep_metrics: true,
         policy,
