@@ -1,68 +1,19 @@
 //! Bundles, from their request to their outcome, and everything that may go wrong on the way.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use model::metrics::MetricValue;
-use model::{BundleId, ShardId, Timestamp, pane};
+use model::{BundleId, Timestamp, pane};
 use proto::fnapi::instruction_request::Request as Ask;
 use proto::fnapi::instruction_response::Response as Answer;
 use proto::fnapi::process_bundle_split_response::ChannelSplit;
 use proto::fnapi::*;
-use worker::{Error, FiredTimer, Slot, Worker};
-use worker_harness::{EnvironmentOptions, HarnessEnvironment, HarnessHost, HostOptions, Timeouts};
+use worker::{Error, FiredTimer};
 
-use crate::fake::{self, Input, Pool, Sdk};
+use crate::fake::{self, Input, Sdk};
+use crate::setup::*;
 use crate::stage::*;
-
-/// A host and one environment whose harnesses run a script.
-struct Setup {
-    host: HarnessHost,
-    environment: Arc<HarnessEnvironment>,
-    pool: Pool,
-}
-
-fn setup<F>(capabilities: &[&str], tune: impl FnOnce(&mut Timeouts), script: impl Fn(Sdk) -> F + Send + Sync + 'static) -> Setup
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let pool = Pool::start(script);
-    let host = HarnessHost::start(HostOptions::loopback("test"), tokio::runtime::Handle::current()).unwrap();
-    let mut options: EnvironmentOptions = options(external(pool.address, capabilities), Arc::default());
-    tune(&mut options.timeouts);
-    let environment = host.environment(options).unwrap();
-    Setup { host, environment, pool }
-}
-
-impl Setup {
-    fn slot(&self, spec: &worker::StageSpec) -> Box<dyn Slot> {
-        self.environment.open(Arc::new(spec.clone()), ShardId(0)).unwrap()
-    }
-}
-
-fn run(slot: &mut dyn Slot, spec: &worker::StageSpec, values: &[&[u8]]) -> Result<worker::Outcome, Error> {
-    start(slot, spec, 1, vec![batch(values)], vec![], Arc::default()).wait()
-}
-
-/// Echoes each bundle's input to every sink, in as many messages as it came in.
-async fn echo(mut sdk: Sdk, stream: &str, sinks: &[&str]) {
-    let mut data = None;
-    while let Some((id, request)) = sdk.next_bundle().await {
-        assert_eq!(request.data_stream_id, stream);
-        if data.is_none() {
-            data = Some(sdk.data(stream).await);
-        }
-        let data = data.as_mut().unwrap();
-        let input = data.input(&id, 0).await;
-        for sink in sinks {
-            input.data.iter().for_each(|rows| data.send(&id, sink, rows.clone(), false));
-            data.send(&id, sink, Bytes::new(), true);
-        }
-        sdk.finish(&id, Default::default());
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn elements_come_back_from_every_sink() {
@@ -75,82 +26,6 @@ async fn elements_come_back_from_every_sink() {
     }
     assert!(run(&mut *slot, &spec, &[]).unwrap().outputs.is_empty());
     assert_eq!(setup.pool.started.lock().unwrap().len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn user_state_may_be_kept_until_a_bundle_fails() {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let script = move |mut sdk: Sdk| {
-        let sender = sender.clone();
-        async move {
-            while let Some((id, request)) = sdk.next_bundle().await {
-                let [token] = &request.cache_tokens[..] else { panic!("one token, not {:?}", request.cache_tokens) };
-                assert!(matches!(token.r#type, Some(process_bundle_request::cache_token::Type::UserState(_))));
-                sender.send(token.token.clone()).unwrap();
-                match request.elements.is_some() {
-                    true => sdk.error(&id, "this time only"),
-                    false => sdk.finish(&id, Default::default()),
-                }
-            }
-        }
-    };
-    let setup = setup(&["control_request_elements_embedding:v1"], |_| {}, script);
-    let spec = stage(&[], &[]);
-    let mut slot = setup.slot(&spec);
-    let large = vec![0; 1 << 20];
-    // Only small bundles are embedded, and those fail here.
-    let tokens: Vec<Bytes> = [true, true, false, true, true]
-        .map(|succeeds| {
-            let value: &[u8] = if succeeds { &large } else { b"small" };
-            assert_eq!(run(&mut *slot, &spec, &[value]).is_ok(), succeeds);
-            receiver.recv_timeout(Duration::from_secs(10)).unwrap()
-        })
-        .to_vec();
-    assert!(tokens[0] == tokens[1] && tokens[1] == tokens[2], "{tokens:?}");
-    assert!(tokens[3] != tokens[2] && tokens[3] == tokens[4], "{tokens:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn descriptors_have_ids_and_endpoints() {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let script = move |mut sdk: Sdk| {
-        let sender = sender.clone();
-        async move {
-            while let Some((id, request)) = sdk.next_bundle().await {
-                sender.send(sdk.descriptor(&request.process_bundle_descriptor_id).await).unwrap();
-                sdk.error(&id, "seen");
-            }
-            assert_eq!(sdk.descriptor("other").await.unwrap_err().code(), tonic::Code::NotFound);
-        }
-    };
-    let setup = setup(&[], |_| {}, script);
-    let mut ids = Vec::new();
-    for families in [&[][..], &["f"]] {
-        let spec = stage(&["out"], families);
-        let mut slot = setup.slot(&worker::StageSpec { stage: model::StageId(families.len() as u32), ..spec.clone() });
-        run(&mut *slot, &spec, &[b"a"]).unwrap_err();
-        let descriptor = receiver.recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
-        let endpoint = Some(setup.host.endpoint());
-        assert_eq!(descriptor.state_api_service_descriptor.as_ref().map(|service| service.url.as_str()), endpoint);
-        assert_eq!(descriptor.timer_api_service_descriptor.is_some(), !families.is_empty());
-        for port in ["source", "out"] {
-            let payload = descriptor.transforms[port].spec.as_ref().unwrap().payload.clone();
-            let port = <RemoteGrpcPort as prost::Message>::decode(payload).unwrap();
-            assert_eq!(port.api_service_descriptor.as_ref().map(|service| service.url.as_str()), endpoint);
-            assert_eq!(port.coder_id, "wire");
-        }
-        ids.push(descriptor.id);
-    }
-    assert_ne!(ids[0], ids[1]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stage_with_an_unusable_descriptor_is_refused() {
-    let setup = setup(&[], |_| {}, |sdk| echo(sdk, "", &[]));
-    let mut spec = stage(&["out"], &[]);
-    spec.sinks[0].port.transform = "absent".into();
-    let error = setup.environment.open(Arc::new(spec), ShardId(0)).err().unwrap();
-    assert!(matches!(&error, Error::Protocol(what) if what.contains("absent")), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,33 +133,6 @@ async fn the_sdks_error_comes_through_verbatim_and_the_slot_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_harness_that_dies_fails_its_bundles_and_is_replaced() {
-    let lives = Arc::new(AtomicUsize::new(0));
-    let script = move |mut sdk: Sdk| {
-        let life = lives.fetch_add(1, Ordering::Relaxed);
-        async move {
-            if life == 0 {
-                let (id, _) = sdk.next_bundle().await.unwrap();
-                let mut data = sdk.data("").await;
-                data.input(&id, 0).await;
-                return;
-            }
-            echo(sdk, "", &["out"]).await;
-        }
-    };
-    let setup = setup(&[], |_| {}, script);
-    let spec = stage(&["out"], &[]);
-    let mut slot = setup.slot(&spec);
-    let error = run(&mut *slot, &spec, &[b"a"]).unwrap_err();
-    let pool = setup.pool.address.to_string();
-    assert!(matches!(&error, Error::Infrastructure(what) if what.contains(&pool) && what.contains("stream")), "{error}");
-    assert_eq!(values(run(&mut *slot, &spec, &[b"a"]).unwrap()), encoded(&[b"a"]));
-    let started = setup.pool.started.lock().unwrap().clone();
-    assert_eq!(started.len(), 2);
-    assert_ne!(started[0], started[1], "worker ids are not reused");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_no_sdk_may_send_fails_the_bundle_by_name() {
     type Sends = fn(&Sdk, &fake::Data, &str);
     let cases: [(&str, Sends); 7] = [
@@ -343,35 +191,6 @@ async fn missing_terminators_are_noticed() {
     let spec = stage(&["one", "two"], &[]);
     let error = run(&mut *setup.slot(&spec), &spec, &[b"a"]).unwrap_err();
     assert!(matches!(&error, Error::Protocol(what) if what.contains("missing: two")), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_harness_that_does_not_answer_has_failed() {
-    let script = |mut sdk: Sdk| async move {
-        let _data = sdk.data("").await;
-        while sdk.next().await.is_some() {}
-    };
-    let setup = setup(&[], |timeouts| timeouts.unresponsive = Duration::from_millis(200), script);
-    let spec = stage(&["out"], &[]);
-    let error = run(&mut *setup.slot(&spec), &spec, &[b"a"]).unwrap_err();
-    assert!(matches!(&error, Error::Infrastructure(what) if what.contains("does not answer")), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_harness_that_does_not_connect_has_failed() {
-    // A pool that accepts connections and says nothing, and then one that is not there at all.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let host = HarnessHost::start(HostOptions::loopback("test"), tokio::runtime::Handle::current()).unwrap();
-    let mut options = options(external(listener.local_addr().unwrap(), &[]), Arc::default());
-    options.timeouts.connect = Duration::from_millis(200);
-    let environment = host.environment(options).unwrap();
-    let spec = stage(&["out"], &[]);
-    let mut slot = environment.open(Arc::new(spec.clone()), ShardId(0)).unwrap();
-    let error = run(&mut *slot, &spec, &[b"a"]).unwrap_err();
-    assert!(matches!(&error, Error::Infrastructure(what) if what.contains("within 0.2 s")), "{error}");
-    drop(listener);
-    let error = run(&mut *slot, &spec, &[b"a"]).unwrap_err();
-    assert!(matches!(&error, Error::Infrastructure(what) if what.contains("cannot start a worker")), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -515,124 +334,6 @@ async fn a_split_gives_rows_and_residuals_back_even_when_its_answer_is_late() {
     assert!(outcome.residuals.iter().all(|residual| residual.hold == Timestamp::MIN && residual.delay_ms == 0));
 }
 
-fn monitoring(urn: &str, kind: &str, label: &str, payload: &'static [u8]) -> proto::pipeline::MonitoringInfo {
-    proto::pipeline::MonitoringInfo {
-        urn: urn.to_owned(),
-        r#type: format!("beam:metrics:{kind}"),
-        payload: Bytes::from_static(payload),
-        labels: [("PTRANSFORM".to_owned(), label.to_owned())].into(),
-        start_time: None,
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn metrics_by_short_id_are_resolved_once_and_never_added_to_full_ones() {
-    let script = |mut sdk: Sdk| async move {
-        let mut data = sdk.data("").await;
-        let (mut bundles, mut probes) = (0, 0);
-        let mut bundle = String::new();
-        while let Some((id, ask)) = sdk.next().await {
-            match ask {
-                Ask::ProcessBundle(_) => {
-                    data.input(&id, 0).await;
-                    bundle = id;
-                    bundles += 1;
-                    probes = 0;
-                }
-                Ask::ProcessBundleProgress(request) => {
-                    assert_eq!(request.instruction_id, bundle);
-                    assert_ne!(id, bundle);
-                    let by_id = [("r", b"\x02".as_slice())];
-                    let monitoring_data = by_id.map(|(id, value)| (id.to_owned(), Bytes::from_static(value))).into();
-                    sdk.answer(
-                        &id,
-                        Answer::ProcessBundleProgress(ProcessBundleProgressResponse { monitoring_data, ..Default::default() }),
-                    );
-                    // The second question comes after the first answer has been taken.
-                    probes += 1;
-                    if probes == 1 {
-                        continue;
-                    }
-                    let by_id = [("r", b"\x03".as_slice()), ("u", b"\x07"), ("e", b"\0")];
-                    let monitoring_data = by_id.map(|(id, value)| (id.to_owned(), Bytes::from_static(value))).into();
-                    let monitoring_infos = vec![monitoring("beam:metric:user:sum_int64:v1", "sum_int64:v1", "step", b"\x07")];
-                    sdk.finish(&bundle, ProcessBundleResponse { monitoring_data, monitoring_infos, ..Default::default() });
-                    data.send(&bundle, "out", Bytes::new(), true);
-                }
-                Ask::MonitoringInfos(request) => {
-                    assert_eq!(bundles, 1, "what the first bundle was told is known to the second");
-                    let known = [
-                        ("r", monitoring("beam:metric:data_channel:read_index:v1", "sum_int64:v1", "source", b"")),
-                        ("u", monitoring("beam:metric:user:sum_int64:v1", "sum_int64:v1", "step", b"")),
-                        ("e", monitoring("beam:metric:user:distribution_int64:v1", "distribution_int64:v1", "step", b"")),
-                    ];
-                    let wanted = known.into_iter().filter(|(id, _)| request.monitoring_info_id.iter().any(|asked| asked == id));
-                    let monitoring_info = wanted.map(|(id, info)| (id.to_owned(), info)).collect();
-                    sdk.answer(&id, Answer::MonitoringInfos(MonitoringInfosMetadataResponse { monitoring_info }));
-                }
-                other => panic!("unexpected {other:?}"),
-            }
-        }
-    };
-    let setup = setup(&[], |_| {}, script);
-    let spec = stage(&["out"], &[]);
-    let mut slot = setup.slot(&spec);
-    for round in 0..2 {
-        let running = start(&mut *slot, &spec, round, vec![batch(&[b"a"])], vec![], Arc::default());
-        let outcome = running.wait().unwrap();
-        assert_eq!(outcome.metrics.len(), 2);
-        let (name, value) = &outcome.metrics[1];
-        assert_eq!((name.urn.as_str(), name.labels["PTRANSFORM"].as_str()), ("beam:metric:user:sum_int64:v1", "step"));
-        assert_eq!(*value, MetricValue::SumInt(7));
-        assert_eq!(slot.progress(BundleId(round)).and_then(|progress| progress.row), Some(2));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn full_metrics_are_taken_from_sdks_without_short_ids() {
-    let script = |mut sdk: Sdk| async move {
-        while let Some((id, _)) = sdk.next_bundle().await {
-            let monitoring_infos = vec![monitoring("beam:metric:user:sum_int64:v1", "sum_int64:v1", "step", b"\x07")];
-            sdk.finish(&id, ProcessBundleResponse { monitoring_infos, ..Default::default() });
-        }
-    };
-    let setup = setup(&[], |_| {}, script);
-    let spec = stage(&[], &[]);
-    let outcome = run(&mut *setup.slot(&spec), &spec, &[b"a"]).unwrap();
-    assert_eq!(outcome.metrics[0].1, MetricValue::SumInt(7));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bundles_are_finalised_once_when_they_asked_for_it() {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let script = move |mut sdk: Sdk| {
-        let sender = sender.clone();
-        async move {
-            while let Some((id, ask)) = sdk.next().await {
-                match ask {
-                    Ask::ProcessBundle(_) => {
-                        sdk.finish(&id, ProcessBundleResponse { requires_finalization: true, ..Default::default() });
-                    }
-                    Ask::FinalizeBundle(request) => {
-                        sender.send(request.instruction_id).unwrap();
-                        sdk.answer(&id, Answer::FinalizeBundle(Default::default()));
-                    }
-                    _ => {}
-                }
-            }
-        }
-    };
-    let setup = setup(&[], |_| {}, script);
-    let spec = stage(&[], &[]);
-    let mut slot = setup.slot(&spec);
-    assert!(run(&mut *slot, &spec, &[b"a"]).unwrap().finalize);
-    for _ in 0..2 {
-        slot.finalize(BundleId(1));
-    }
-    assert!(receiver.recv_timeout(Duration::from_secs(10)).unwrap().starts_with("bundle-"));
-    assert!(receiver.recv_timeout(Duration::from_millis(200)).is_err());
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_aborted_bundle_gets_its_terminators_and_has_no_effect() {
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -659,48 +360,4 @@ async fn an_aborted_bundle_gets_its_terminators_and_has_no_effect() {
     slot.abort(BundleId(1));
     assert!(matches!(running.wait(), Err(Error::Aborted)));
     assert_eq!(receiver.recv_timeout(Duration::from_secs(10)).unwrap(), "ended");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slow_bundle_does_not_hold_up_others() {
-    let script = |mut sdk: Sdk| async move {
-        let mut data = sdk.data("").await;
-        let (slow, _) = sdk.next_bundle().await.unwrap();
-        let (fast, _) = sdk.next_bundle().await.unwrap();
-        data.input(&slow, 0).await;
-        data.input(&fast, 0).await;
-        data.send(&fast, "out", wire(&[b"fast"]), true);
-        sdk.finish(&fast, Default::default());
-        while let Some((id, ask)) = sdk.next().await {
-            if let Ask::ProcessBundleProgress(_) = ask {
-                sdk.answer(&id, Answer::ProcessBundleProgress(Default::default()));
-            }
-        }
-    };
-    let setup = setup(&[], |_| {}, script);
-    let spec = stage(&["out"], &[]);
-    let (mut slow, mut fast) = (setup.slot(&spec), setup.slot(&spec));
-    let unfinished = start(&mut *slow, &spec, 1, vec![batch(&[b"slow"])], vec![], Arc::default());
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let finished = start(&mut *fast, &spec, 2, vec![batch(&[b"fast"])], vec![], Arc::default());
-    assert_eq!(values(finished.wait().unwrap()), encoded(&[b"fast"]));
-    // Closing ends what still runs, and tells the pool.
-    setup.environment.close();
-    assert!(matches!(unfinished.wait(), Err(Error::Aborted)));
-    let (stopped, started) = (setup.pool.stopped.clone(), setup.pool.started.clone());
-    fake::eventually("the worker is stopped", || !stopped.lock().unwrap().is_empty()).await;
-    assert_eq!(*stopped.lock().unwrap(), *started.lock().unwrap());
-    setup.host.shutdown().await;
-    assert!(setup.environment.open(Arc::new(spec), ShardId(0)).is_err());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn calls_say_whose_they_are() {
-    let host = HarnessHost::start(HostOptions::loopback("test"), tokio::runtime::Handle::current()).unwrap();
-    let channel = tonic::transport::Channel::from_shared(format!("http://{}", host.endpoint())).unwrap().connect().await.unwrap();
-    let mut client = provision_service_client::ProvisionServiceClient::new(channel);
-    let missing = client.get_provision_info(GetProvisionInfoRequest {}).await.unwrap_err();
-    assert_eq!(missing.code(), tonic::Code::InvalidArgument);
-    let unknown = client.get_provision_info(fake::with_id(GetProvisionInfoRequest {}, "nobody")).await.unwrap_err();
-    assert_eq!(unknown.code(), tonic::Code::NotFound);
 }

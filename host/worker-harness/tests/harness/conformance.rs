@@ -27,6 +27,7 @@ use crate::stage::{Bag, external, options};
 
 mod on_streams {
     worker::conformance!(super::OverFnApi::new(&[]));
+    worker::conformance_of_commits!(super::OverFnApi::new(&[]));
 }
 
 mod embedded {
@@ -118,6 +119,8 @@ struct Harness {
     awaited: BTreeMap<String, Awaited>,
     stages: BTreeMap<String, Known>,
     bundles: u64,
+    /// The descriptor and the bundle of every instruction that may be finalised.
+    finalizable: BTreeMap<String, (String, BundleId)>,
 }
 
 /// One bundle before it runs.
@@ -141,7 +144,8 @@ type Sent = (String, Bytes, bool);
 async fn run_native(mut sdk: Sdk) {
     let mut data = sdk.data("").await;
     let worker = native(false).worker();
-    let mut harness = Harness { worker, awaited: BTreeMap::new(), stages: BTreeMap::new(), bundles: 0 };
+    let mut harness =
+        Harness { worker, awaited: BTreeMap::new(), stages: BTreeMap::new(), bundles: 0, finalizable: BTreeMap::new() };
     loop {
         tokio::select! {
             asked = sdk.next() => match asked {
@@ -152,6 +156,10 @@ async fn run_native(mut sdk: Sdk) {
                 }
                 Some((id, Ask::ProcessBundleProgress(_))) => sdk.answer(&id, Answer::ProcessBundleProgress(Default::default())),
                 Some((id, Ask::ProcessBundleSplit(_))) => sdk.answer(&id, Answer::ProcessBundleSplit(Default::default())),
+                Some((id, Ask::FinalizeBundle(request))) => match harness.finalize(&request.instruction_id) {
+                    true => sdk.answer(&id, Answer::FinalizeBundle(Default::default())),
+                    false => sdk.error(&id, "no such bundle"),
+                },
                 Some((_, other)) => panic!("unexpected {other:?}"),
                 None => return,
             },
@@ -161,11 +169,11 @@ async fn run_native(mut sdk: Sdk) {
             },
         }
         for (id, descriptor, input) in harness.complete() {
-            match harness.run(&descriptor, &input) {
+            match harness.run(&id, &descriptor, &input) {
                 Err(error) => sdk.error(&id, &error.to_string()),
-                Ok((elements, monitoring_infos)) => {
+                Ok((elements, response)) => {
                     elements.into_iter().for_each(|(sink, rows, is_last)| data.send(&id, &sink, rows, is_last));
-                    sdk.finish(&id, ProcessBundleResponse { monitoring_infos, ..Default::default() });
+                    sdk.finish(&id, response);
                 }
             }
         }
@@ -195,8 +203,15 @@ impl Harness {
         complete.filter_map(|(id, bundle)| Some((id, bundle.descriptor?, bundle.input))).collect()
     }
 
-    /// Runs a bundle: what it sends, and its metrics.
-    fn run(&mut self, descriptor: &str, input: &[u8]) -> Result<(Vec<Sent>, Vec<pb::MonitoringInfo>), worker::Error> {
+    /// Whether there was such a bundle.
+    fn finalize(&mut self, instruction: &str) -> bool {
+        let Some((descriptor, bundle)) = self.finalizable.remove(instruction) else { return false };
+        self.stages.get_mut(&descriptor).unwrap().slot.finalize(bundle);
+        true
+    }
+
+    /// Runs a bundle: what it sends, and its response.
+    fn run(&mut self, id: &str, descriptor: &str, input: &[u8]) -> Result<(Vec<Sent>, ProcessBundleResponse), worker::Error> {
         let Known { stage, slot } = self.stages.get_mut(descriptor).unwrap();
         let stager = Arc::new(|batch: Batch| Ok(Box::new(batch) as worker::outputs::Payload));
         let outputs = Outputs::new(stage, OutputOptions { shards: 1, shard: ShardId(0), first: 0, stager });
@@ -215,7 +230,12 @@ impl Harness {
         let sink = |index: u32| stage.sinks[index as usize].port.transform.as_str().to_owned();
         let rows = outcome.outputs.iter().map(|output| (sink(output.input), wire(output.payload.downcast_ref().unwrap()), false));
         let ends = (0..stage.sinks.len() as u32).map(|index| (sink(index), Bytes::new(), true));
-        Ok((rows.chain(ends).collect(), outcome.metrics.iter().map(monitoring_info).collect()))
+        if outcome.finalize {
+            self.finalizable.insert(id.to_owned(), (descriptor.to_owned(), BundleId(self.bundles)));
+        }
+        let monitoring_infos = outcome.metrics.iter().map(monitoring_info).collect();
+        let response = ProcessBundleResponse { monitoring_infos, requires_finalization: outcome.finalize, ..Default::default() };
+        Ok((rows.chain(ends).collect(), response))
     }
 }
 

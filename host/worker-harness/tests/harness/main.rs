@@ -3,8 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod fake;
+mod setup;
 mod stage;
 
 mod bundles;
 mod conformance;
+mod finalization;
+mod harnesses;
+mod kept;
 mod processes;
