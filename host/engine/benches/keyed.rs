@@ -65,7 +65,7 @@ fn run(
     let readied = engine.key(&work, batches, 0, state).expect("rows are well formed");
     let changes = timers(&readied);
     if !changes.is_empty() {
-        engine.timers(work.bundle, changes, state).expect("timers are well formed");
+        engine.timers(work.bundle, changes, Duration(0), state).expect("timers are well formed");
     }
     engine.finish(work.bundle, &[]);
     state.commit();
@@ -116,7 +116,7 @@ fn timers(batch: &Batch) -> Vec<TimerChange> {
             tag: Bytes::new(),
             key: Bytes::copy_from_slice(&row.value[..key]),
             window: Bytes::copy_from_slice(&row.windows[4..]),
-            set: Some((fire, fire, Bytes::from_static(NO_FIRING))),
+            set: Some((fire.into(), fire.into(), Bytes::from_static(NO_FIRING))),
         }
     };
     batch.iter().map(change).collect()

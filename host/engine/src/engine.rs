@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use model::{Batch, BundleId, ShardId, StageId, TimerChange, Timestamp};
+use model::{Batch, BundleId, Duration, ShardId, StageId, TimerChange, Timestamp};
 
 use crate::error::Error;
 use crate::gate;
@@ -213,8 +213,14 @@ impl Engine {
     /// [`Engine::key`]. After an error the bundle is still in flight; it can only fail.
     ///
     /// A timer that cannot fire before its window is forgotten is not set, and changes for pairs that expire with the bundle are
-    /// of no account.
-    pub fn timers(&mut self, bundle: BundleId, changes: Vec<TimerChange>, state: &mut dyn KeyedState) -> Result<(), Error> {
+    /// of no account. Timers of processing time were set by a clock that is `ahead` of the engine's; negative: behind it.
+    pub fn timers(
+        &mut self,
+        bundle: BundleId,
+        changes: Vec<TimerChange>,
+        ahead: Duration,
+        state: &mut dyn KeyedState,
+    ) -> Result<(), Error> {
         let running = self.in_flight.get_mut(bundle);
         assert!(running.finished.is_none(), "{bundle} sets timers after it has finished");
         let stage = running.stage;
@@ -222,7 +228,8 @@ impl Engine {
             panic!("{bundle} sets timers, but is not keyed");
         };
         let keys = self.stages[stage.0 as usize].kept.keys(stage);
-        let delta = keys.change(*delta, changes, self.key_clocks(stage), state)?;
+        let clocks = keyed::Clocks { setters_ahead: ahead, ..self.key_clocks(stage) };
+        let delta = keys.change(*delta, changes, clocks, state)?;
         self.in_flight.get_mut(bundle).delta = Some(Applied { delta: Delta::Keys(Box::new(delta)), dropped_rows });
         Ok(())
     }
@@ -384,7 +391,8 @@ impl Engine {
     fn key_clocks(&self, stage: StageId) -> keyed::Clocks {
         let upstream = self.watermarks.upstream(stage, &self.stages[stage.0 as usize].shape.inputs);
         let input_watermark = self.watermarks.input(stage);
-        keyed::Clocks { input_watermark, complete: upstream == Timestamp::MAX, now_ms: self.due_ms(), draining: self.draining }
+        let (complete, now_ms) = (upstream == Timestamp::MAX, self.due_ms());
+        keyed::Clocks { input_watermark, complete, now_ms, setters_ahead: Duration(0), draining: self.draining }
     }
 
     fn stage_status(&self, stage: &Stage) -> StageStatus {

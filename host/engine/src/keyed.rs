@@ -55,6 +55,8 @@ pub(crate) struct Clocks {
     pub(crate) complete: bool,
     /// Processing time, in milliseconds since the epoch.
     pub(crate) now_ms: i64,
+    /// How far the clock by which timers of processing time are set is ahead of `now_ms`.
+    pub(crate) setters_ahead: Duration,
     /// Whether timers of processing time are not set any more.
     pub(crate) draining: bool,
 }

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::Timestamp;
+use crate::RawTime;
 use crate::windowing::WindowingStrategy;
 
 /// What governs a stage with user state, timers or time-sorted input. Its input comes by key.
@@ -40,11 +40,11 @@ pub struct FiredTimer {
     pub key: Bytes,
     /// Encoded window.
     pub window: Bytes,
-    /// When it was to fire.
-    pub fire: Timestamp,
-    /// What it held.
-    pub hold: Timestamp,
-    /// Encoded pane.
+    /// When it was to fire, as set: where time passes by a script, SDKs set timers of processing time by a clock of their own.
+    pub fire: RawTime,
+    /// What it held, as set.
+    pub hold: RawTime,
+    /// Encoded pane, as set.
     pub pane: Bytes,
 }
 
@@ -59,6 +59,6 @@ pub struct TimerChange {
     pub key: Bytes,
     /// Encoded window.
     pub window: Bytes,
-    /// When to fire, what to hold (MAX: nothing) and the encoded pane; none clears the timer.
-    pub set: Option<(Timestamp, Timestamp, Bytes)>,
+    /// When to fire, what to hold (MAX and beyond: nothing) and the encoded pane; none clears the timer.
+    pub set: Option<(RawTime, RawTime, Bytes)>,
 }

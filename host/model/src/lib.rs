@@ -25,5 +25,5 @@ pub use error::DecodeError;
 pub use ids::{BundleId, EnvironmentId, JobId, ShardId, StageId, TransformId};
 pub use keyed::{FiredTimer, Keyed, TimeDomain, TimerChange};
 pub use reader::Reader;
-pub use time::{Duration, Timestamp};
+pub use time::{Duration, RawTime, Timestamp};
 pub use window::WindowCoder;

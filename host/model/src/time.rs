@@ -49,10 +49,41 @@ impl Timestamp {
         encode_millis(self.0)
     }
 
-    /// Reads what [`Timestamp::encode`] writes. Times outside [MIN, MAX] are clamped: Java sends MAX + 1 ms for "no hold".
+    /// Reads what [`Timestamp::encode`] writes. Times outside [MIN, MAX] are clamped.
     #[inline]
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Timestamp::from_millis(decode_millis(reader)?))
+    }
+}
+
+/// A time as an SDK wrote it, perhaps beyond Beam's bounds, in milliseconds since the epoch. It goes back to the SDK as it is;
+/// what decides goes by [`RawTime::timestamp`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RawTime(pub i64);
+
+impl RawTime {
+    /// The hold of Java's timers that hold nothing; any from MAX on means the same.
+    pub const NO_HOLD: RawTime = RawTime(Timestamp::MAX.0 + 1);
+
+    /// What it means, clamped to [MIN, MAX].
+    pub fn timestamp(self) -> Timestamp {
+        Timestamp::from_millis(self.0)
+    }
+
+    /// As [`Timestamp::encode`] does.
+    pub fn encode(self) -> [u8; 8] {
+        encode_millis(self.0)
+    }
+
+    /// Reads what [`RawTime::encode`] writes, and nothing is lost.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        decode_millis(reader).map(RawTime)
+    }
+}
+
+impl From<Timestamp> for RawTime {
+    fn from(timestamp: Timestamp) -> Self {
+        RawTime(timestamp.millis())
     }
 }
 
@@ -90,6 +121,15 @@ mod tests {
         assert!(times.windows(2).all(|pair| pair[0].encode() < pair[1].encode()));
         for time in times {
             assert_eq!(Timestamp::decode(&mut Reader::new(&time.encode())), Ok(time));
+        }
+    }
+
+    #[test]
+    fn raw_times_read_back_as_written() {
+        for millis in [i64::MIN, Timestamp::MIN.millis() - 1, 0, RawTime::NO_HOLD.0, i64::MAX] {
+            let time = RawTime(millis);
+            assert_eq!(RawTime::decode(&mut Reader::new(&time.encode())), Ok(time));
+            assert!((Timestamp::MIN..=Timestamp::MAX).contains(&time.timestamp()));
         }
     }
 

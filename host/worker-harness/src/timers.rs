@@ -1,8 +1,8 @@
-//! Timer records: `key, tag, windows, clear bit, fire, hold, pane`.
+//! Timer records: `key, tag, windows, clear bit, fire, hold, pane`. What fires is written as it was set, byte for byte.
 
 use bytes::Bytes;
 use model::reader::put_length_prefixed;
-use model::{DecodeError, Reader, Timestamp, pane};
+use model::{DecodeError, RawTime, Reader, pane};
 use worker::{FiredTimer, TimerChange, TimerFamily};
 
 use crate::rows::skip_windows;
@@ -20,8 +20,7 @@ pub(crate) fn parse(data: &[u8], index: usize, family: &TimerFamily, changes: &m
         let windows = reader.between(windows_at, reader.position());
         let set = match reader.u8()? {
             0 => {
-                let fire = Timestamp::decode(&mut reader)?;
-                let hold = Timestamp::decode(&mut reader)?;
+                let (fire, hold) = (RawTime::decode(&mut reader)?, RawTime::decode(&mut reader)?);
                 let pane_at = reader.position();
                 pane::skip(&mut reader)?;
                 Some((fire, hold, Bytes::copy_from_slice(reader.between(pane_at, reader.position()))))
@@ -71,9 +70,10 @@ mod tests {
             tag: Bytes::from_static(b"tag"),
             key: Bytes::from_static(b"\x01k"),
             window: Bytes::new(),
-            fire: Timestamp::from_millis(5),
-            hold: Timestamp::MAX,
-            pane: Bytes::from_static(pane::NO_FIRING),
+            fire: RawTime(i64::MIN),
+            hold: RawTime::NO_HOLD,
+            // An early pane, number 300.
+            pane: Bytes::from_static(b"\x10\xac\x02"),
         };
         let mut bytes = Vec::new();
         encode(&fired, &mut bytes);
@@ -84,15 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn clears_and_java_s_no_hold_are_read() {
-        // Key "k", tag "", one global window, set to fire at 1 with a hold of MAX + 1 ms; then the same, cleared.
-        let hold = model::time::encode_millis(Timestamp::MAX.millis() + 1);
-        let fire = Timestamp::from_millis(1).encode();
-        let set = [b"\x01k\x00\x00\x00\x00\x01\x00".as_slice(), &fire, &hold, &[0x0f]].concat();
+    fn clears_are_read_and_broken_records_are_not() {
+        // Key "k", tag "", one global window, set to fire at 1 with Java's "no hold"; then the same, cleared.
+        let hold = RawTime::NO_HOLD;
+        let set = [b"\x01k\x00\x00\x00\x00\x01\x00".as_slice(), &RawTime(1).encode(), &hold.encode(), &[0x0f]].concat();
         let clear = b"\x01k\x00\x00\x00\x00\x01\x01".as_slice();
         let mut changes = Vec::new();
         parse(&[&set, clear].concat(), 0, &family(), &mut changes).unwrap();
-        assert_eq!(changes[0].set.as_ref().map(|set| set.1), Some(Timestamp::MAX));
+        assert_eq!(changes[0].set.as_ref().map(|set| set.1), Some(hold));
         assert_eq!(changes[1].set, None);
         assert!(parse(&set[..set.len() - 1], 0, &family(), &mut changes).is_err());
         assert!(parse(&clear[..2], 0, &family(), &mut changes).is_err());

@@ -1,30 +1,29 @@
 //! Timers are set and cleared. The last change of an identity counts; each replaces what was set before it.
 
 use bytes::Bytes;
-use model::{Duration, Reader, TimerChange, Timestamp};
+use model::{Duration, RawTime, Reader, TimerChange, Timestamp};
 
 use super::Bundle;
 use super::names::{Domain, Item, Kind, Pair};
 use crate::error::Error;
 
-/// What a timer is set to.
+/// What a timer is set to, as it is handed back when it fires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Set {
-    pub(super) fire: Timestamp,
-    /// MAX: it holds nothing.
-    pub(super) hold: Timestamp,
+    pub(super) fire: RawTime,
+    /// MAX and beyond: it holds nothing.
+    pub(super) hold: RawTime,
     pub(super) pane: Bytes,
 }
 
 impl Set {
-    fn encode_value(&self) -> Bytes {
-        [&self.hold.encode(), &self.pane[..]].concat().into()
+    fn encode(&self) -> Bytes {
+        [&self.fire.encode(), &self.hold.encode(), &self.pane[..]].concat().into()
     }
 
-    /// The rest is in the item's name.
-    pub(super) fn decode_value(fire: Timestamp, value: &Bytes) -> Result<Set, Error> {
+    pub(super) fn decode(value: &Bytes) -> Result<Set, Error> {
         let mut reader = Reader::new(value);
-        let hold = Timestamp::decode(&mut reader)?;
+        let (fire, hold) = (RawTime::decode(&mut reader)?, RawTime::decode(&mut reader)?);
         Ok(Set { fire, hold, pane: value.slice_ref(reader.rest()) })
     }
 }
@@ -54,23 +53,25 @@ impl Bundle<'_> {
     ///
     /// The last event time at which one can is when the window expires, a millisecond behind the last that belongs to it:
     /// Python's `timer.set(window.end)` without lateness. What it puts out belongs to the window, so it holds the last.
-    fn set(&mut self, domain: Domain, pair: Pair, family: u32, tag: Bytes, mut set: Set) -> Result<(), Error> {
+    fn set(&mut self, domain: Domain, pair: Pair, family: u32, tag: Bytes, set: Set) -> Result<(), Error> {
         let expiry = self.keys.expiry(self.keys.end(&pair.window)?);
         let forgotten = expiry.plus(Duration(1));
-        if set.hold == forgotten {
-            set.hold = expiry;
-        }
+        let hold = Some(set.hold.timestamp()).filter(|hold| *hold != forgotten).unwrap_or(expiry);
+        let time = match domain {
+            Domain::Event => set.fire.timestamp(),
+            Domain::Processing => set.fire.timestamp().minus(self.clocks.setters_ahead),
+        };
         let in_time = match domain {
-            Domain::Event => set.fire <= forgotten,
+            Domain::Event => time <= forgotten,
             Domain::Processing if self.clocks.draining => false,
             Domain::Processing => self.clocks.complete || expiry >= self.clocks.input_watermark,
         };
         let identity = self.keys.names.timer(&pair, family, &tag);
-        let times = Bytes::from([set.fire.encode(), set.hold.encode()].concat());
+        let times = Bytes::from([time.encode(), hold.encode()].concat());
         if in_time && self.state.get(&identity)?.as_ref() == Some(&times) {
-            // As it was, which is what every element of a key and window does in many pipelines: only the pane may differ.
-            let item = Item { domain, time: set.fire, kind: Kind::Timer { family, tag }, pair };
-            self.state.put(self.keys.names.due(&item), Some(set.encode_value()));
+            // As it was, which is what every element of a key and window does in many pipelines: only what goes back may differ.
+            let item = Item { domain, time, kind: Kind::Timer { family, tag }, pair };
+            self.state.put(self.keys.names.due(&item), Some(set.encode()));
             return Ok(());
         }
         self.clear(&pair, family, &tag)?;
@@ -78,8 +79,8 @@ impl Bundle<'_> {
             return Ok(());
         }
         self.state.put(identity, Some(times));
-        let item = Item { domain, time: set.fire, kind: Kind::Timer { family, tag }, pair };
-        self.add(&item, set.hold, set.encode_value());
+        let item = Item { domain, time, kind: Kind::Timer { family, tag }, pair };
+        self.add(&item, hold, set.encode());
         Ok(())
     }
 
@@ -90,9 +91,9 @@ impl Bundle<'_> {
             return Ok(());
         };
         let mut reader = Reader::new(&cell);
-        let (fire, hold) = (Timestamp::decode(&mut reader)?, Timestamp::decode(&mut reader)?);
+        let (time, hold) = (Timestamp::decode(&mut reader)?, Timestamp::decode(&mut reader)?);
         let domain = self.keys.domain(family)?;
-        let item = Item { domain, time: fire, kind: Kind::Timer { family, tag: tag.clone() }, pair: pair.clone() };
+        let item = Item { domain, time, kind: Kind::Timer { family, tag: tag.clone() }, pair: pair.clone() };
         self.remove(&item, hold);
         self.state.put(identity, None);
         if domain == Domain::Processing {

@@ -99,7 +99,7 @@ impl Bundle<'_> {
             }
             (Kind::Timer { .. }, Domain::Processing) if !self.may_fire_late(&item.pair)? => {}
             (Kind::Timer { family, tag }, _) => {
-                let set = Set::decode_value(item.time, &value)?;
+                let set = Set::decode(&value)?;
                 let timer = fired(&item, *family, tag, &set);
                 self.clear(&item.pair, *family, tag)?;
                 taken.count(&item, tag.len() + set.pane.len());
@@ -131,7 +131,7 @@ impl Bundle<'_> {
         self.clear_the_clock(&item.pair)?;
         taken.count(&item, 0);
         if let Some(family) = self.keys.keyed.expiration_family {
-            let set = Set { fire: end, hold: end, pane: Bytes::from_static(pane::NO_FIRING) };
+            let set = Set { fire: end.into(), hold: end.into(), pane: Bytes::from_static(pane::NO_FIRING) };
             taken.readied.timers.push(fired(&item, family as u32, &Bytes::new(), &set));
         }
         taken.readied.expired.push((item.pair.key.clone(), item.pair.window.clone()));

@@ -9,7 +9,8 @@ use engine::{BundlePolicy, Engine, Entry, EntryRows, Head, Options, Position, Re
 use model::reader::put_varint;
 use model::windowing::WindowingStrategy;
 use model::{
-    Batch, BatchBuilder, Duration, Keyed, ShardId, StageId, TimeDomain, TimerChange, Timestamp, WindowCoder, pane, window,
+    Batch, BatchBuilder, Duration, Keyed, RawTime, ShardId, StageId, TimeDomain, TimerChange, Timestamp, WindowCoder, pane,
+    window,
 };
 
 use crate::cells::{self, Cells, Overlay};
@@ -293,12 +294,13 @@ impl Trial {
         let mut running = self.running.take().expect("there is a bundle");
         let changes = if timers { self.changes(&running) } else { Vec::new() };
         if !changes.is_empty() || self.dice.chance(50) {
-            self.note(format_args!("timers {changes:?}"));
+            let ahead = Duration(self.dice.one_of(&[0, 0, 5, -3]).to_owned());
+            self.note(format_args!("timers {changes:?}, ahead {ahead:?}"));
             (running.keys.input, running.keys.output) = (self.keys.input, self.keys.output);
-            running.keys.change(&changes, &running.readied.expired);
+            running.keys.change(&changes, ahead, &running.readied.expired);
             let mut overlay = Overlay::new(&self.cells);
             overlay.writes = running.writes;
-            self.engine.timers(running.work.bundle, changes, &mut overlay).unwrap();
+            self.engine.timers(running.work.bundle, changes, ahead, &mut overlay).unwrap();
             running.writes = overlay.writes;
         }
         running.consumed = self.engine.finish(running.work.bundle, &[]);
@@ -344,11 +346,12 @@ impl Trial {
         };
         let fire = Timestamp::from_millis(around + self.dice.between(-5, 12));
         let fire = if self.dice.chance(3) { Timestamp::GLOBAL_WINDOW_END } else { fire };
-        let hold = match self.dice.below(4) {
-            0 => Timestamp::MAX,
-            _ => Timestamp::from_millis(self.keys.input.millis().clamp(0, 1_000) + self.dice.between(-3, 10)),
+        let hold = match self.dice.below(5) {
+            0 => Timestamp::MAX.into(),
+            1 => RawTime::NO_HOLD,
+            _ => RawTime(self.keys.input.millis().clamp(0, 1_000) + self.dice.between(-3, 10)),
         };
-        let set = self.dice.chance(80).then(|| (fire, hold, Bytes::from_static(b"pane")));
+        let set = self.dice.chance(80).then(|| (fire.into(), hold, Bytes::from_static(b"pane")));
         TimerChange { family, tag, key, window, set }
     }
 

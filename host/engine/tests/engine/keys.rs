@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use engine::Readied;
 use model::batch::Row;
-use model::{Batch, Duration, FiredTimer, Keyed, TimeDomain, TimerChange, Timestamp, WindowCoder, window};
+use model::{Batch, Duration, FiredTimer, Keyed, RawTime, TimeDomain, TimerChange, Timestamp, WindowCoder, window};
 
 use crate::rows;
 
@@ -19,16 +19,25 @@ pub(crate) type Pair = (Bytes, Bytes);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Row { window: Bytes, timestamp: Timestamp, number: u64, value: Bytes },
-    Timer { window: Bytes, family: usize, tag: Bytes, hold: Timestamp },
+    Timer { window: Bytes, family: usize, tag: Bytes },
     Expiry { window: Bytes },
 }
 
 #[derive(Clone, Debug, Default)]
 struct Kept {
-    /// Fire and hold by family and tag.
-    timers: BTreeMap<(usize, Bytes), (Timestamp, Timestamp)>,
+    /// By family and tag.
+    timers: BTreeMap<(usize, Bytes), Timer>,
     /// Release, timestamp, number and value.
     rows: BTreeSet<(Timestamp, Timestamp, u64, Bytes)>,
+}
+
+#[derive(Clone, Debug)]
+struct Timer {
+    /// By the engine's clock.
+    time: Timestamp,
+    hold: Timestamp,
+    /// Fire and hold as set.
+    set: (RawTime, RawTime),
 }
 
 /// See the file's head.
@@ -92,7 +101,7 @@ impl Keys {
         let almost = Timestamp::MAX.minus(Duration(1));
         let mut hold = if self.pairs.is_empty() { Timestamp::MAX } else { almost };
         for ((_, window), kept) in &self.pairs {
-            let timers = kept.timers.values().map(|(_, hold)| *hold);
+            let timers = kept.timers.values().map(|timer| timer.hold);
             let rows = kept.rows.iter().map(|(_, timestamp, ..)| *timestamp);
             let last = self.keyed.expiration_family.map(|_| self.expiry(window));
             hold = timers.chain(rows).chain(last).fold(hold, Timestamp::min);
@@ -113,11 +122,11 @@ impl Keys {
                 let (window, value) = (window.clone(), value.clone());
                 events.push((*release, What::Row { window, timestamp: *timestamp, number: *number, value }));
             }
-            for ((family, tag), (fire, hold)) in &kept.timers {
-                let timer = What::Timer { window: window.clone(), family: *family, tag: tag.clone(), hold: *hold };
+            for ((family, tag), Timer { time, .. }) in &kept.timers {
+                let timer = What::Timer { window: window.clone(), family: *family, tag: tag.clone() };
                 match self.keyed.timer_families[*family] {
-                    TimeDomain::Event => events.push((*fire, timer)),
-                    TimeDomain::Processing if self.complete() || expiry >= self.input => clock.push((*fire, timer)),
+                    TimeDomain::Event => events.push((*time, timer)),
+                    TimeDomain::Processing if self.complete() || expiry >= self.input => clock.push((*time, timer)),
                     TimeDomain::Processing => {}
                 }
             }
@@ -219,9 +228,9 @@ impl Keys {
                         kept.rows.retain(|(_, _, of, _)| *of != number);
                         true
                     }),
-                    What::Timer { window, family, tag, hold } => timers.next().is_some_and(|timer| {
+                    What::Timer { window, family, tag } => timers.next().is_some_and(|timer| {
                         let kept = self.pairs.get_mut(&(key.clone(), window.clone())).unwrap();
-                        let (fire, _) = kept.timers.remove(&(family, tag.clone())).unwrap();
+                        let (fire, hold) = kept.timers.remove(&(family, tag.clone())).unwrap().set;
                         touched.insert(window.clone());
                         let pane = Bytes::from_static(b"pane");
                         assert_eq!(timer, FiredTimer { family, tag, key: key.clone(), window, fire, hold, pane });
@@ -233,7 +242,8 @@ impl Keys {
                         if let (true, Some(family)) = (ends, self.keyed.expiration_family) {
                             let (tag, end) = (Bytes::new(), self.end(&window));
                             let pane = Bytes::from_static(model::pane::NO_FIRING);
-                            let last = FiredTimer { family, tag, key: key.clone(), window, fire: end, hold: end, pane };
+                            let last =
+                                FiredTimer { family, tag, key: key.clone(), window, fire: end.into(), hold: end.into(), pane };
                             assert_eq!(timers.next(), Some(last));
                         }
                         if ends {
@@ -253,25 +263,27 @@ impl Keys {
         assert!(expired.iter().all(|pair| !self.pairs.contains_key(pair)), "a pair expires before its turn");
     }
 
-    /// Timers are set and cleared by a bundle with which `expired` pairs end.
-    pub(crate) fn change(&mut self, changes: &[TimerChange], expired: &[Pair]) {
+    /// Timers are set and cleared by a bundle with which `expired` pairs end; those of processing time by a clock that is ahead.
+    pub(crate) fn change(&mut self, changes: &[TimerChange], ahead: Duration, expired: &[Pair]) {
         for TimerChange { family, tag, key, window, set } in changes {
             let (pair, identity) = ((key.clone(), window.clone()), (*family, tag.clone()));
             if expired.contains(&pair) {
                 continue;
             }
             self.pairs.get_mut(&pair).map(|kept| kept.timers.remove(&identity));
-            let Some((fire, hold, _)) = set else { continue };
+            let Some((fire, hold)) = set.as_ref().map(|set| (set.0, set.1)) else { continue };
             let expiry = self.expiry(window);
             let forgotten = expiry.plus(Duration(1));
-            let hold = if *hold == forgotten { &expiry } else { hold };
-            let in_time = match self.keyed.timer_families[*family] {
-                TimeDomain::Event => *fire <= forgotten,
-                TimeDomain::Processing if self.draining => false,
-                TimeDomain::Processing => self.complete() || expiry >= self.input,
+            let held = if hold.timestamp() == forgotten { expiry } else { hold.timestamp() };
+            let (time, in_time) = match self.keyed.timer_families[*family] {
+                TimeDomain::Event => (fire.timestamp(), fire.timestamp() <= forgotten),
+                TimeDomain::Processing => {
+                    let in_time = !self.draining && (self.complete() || expiry >= self.input);
+                    (fire.timestamp().minus(ahead), in_time)
+                }
             };
             if in_time && (self.pairs.contains_key(&pair) || expiry >= self.input) {
-                self.pairs.entry(pair).or_default().timers.insert(identity, (*fire, *hold));
+                self.pairs.entry(pair).or_default().timers.insert(identity, Timer { time, hold: held, set: (fire, hold) });
             }
         }
     }

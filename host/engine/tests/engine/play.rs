@@ -7,7 +7,7 @@ use bytes::Bytes;
 use engine::grouping::NoMerger;
 use engine::{Engine, Entry, EntryRows, Head, Position, Readied, Work};
 use model::windowing::WindowFn;
-use model::{Batch, ShardId, StageId, Timestamp};
+use model::{Batch, Duration, ShardId, StageId, Timestamp};
 
 use crate::cells::{self, Cells, Overlay};
 use crate::program;
@@ -159,7 +159,7 @@ impl Play {
         if let Some(rules) = self.setting.rules.get(&stage) {
             let mut overlay = Overlay { committed: &self.cells, writes: std::mem::take(&mut running.writes) };
             let changes = program::changes(rules, &running.readied);
-            self.engine.timers(running.work.bundle, changes, &mut overlay).unwrap();
+            self.engine.timers(running.work.bundle, changes, Duration(0), &mut overlay).unwrap();
             running.writes = overlay.writes;
         }
         let consumed = self.engine.finish(running.work.bundle, unprocessed);

@@ -66,7 +66,7 @@ fn ran(readied: &Readied) -> Vec<Ran> {
     let timers = readied.timers.iter().map(|timer| {
         let FiredTimer { family, tag, key, window, fire, .. } = timer;
         let name = format!("{}.{}", FAMILIES[*family], String::from_utf8_lossy(tag));
-        Ran { key: key.clone(), window: window.clone(), time: *fire, trigger: name.clone(), name }
+        Ran { key: key.clone(), window: window.clone(), time: fire.timestamp(), trigger: name.clone(), name }
     });
     rows.chain(timers).collect()
 }
@@ -107,7 +107,7 @@ fn change(word: &str, ran: &Ran) -> TimerChange {
             None if family == 1 => ran.time,
             None => fire,
         };
-        (fire, hold, Bytes::from_static(pane::NO_FIRING))
+        (fire.into(), hold.into(), Bytes::from_static(pane::NO_FIRING))
     });
     TimerChange { family, tag, key: ran.key.clone(), window: ran.window.clone(), set }
 }

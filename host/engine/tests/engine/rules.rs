@@ -2,7 +2,7 @@
 
 use engine::grouping::NoMerger;
 use engine::{BundlePolicy, Engine, Entry, Head, Options, Position, StageShape, Topology, Upstream, Work};
-use model::{BundleId, ShardId, StageId, TimerChange, Timestamp, WindowCoder};
+use model::{BundleId, Duration, ShardId, StageId, TimerChange, Timestamp, WindowCoder};
 
 use crate::cells::{Cells, Overlay};
 use crate::program;
@@ -157,7 +157,7 @@ fn a_bundle_of_a_keyed_stage_is_keyed() {
 #[should_panic(expected = "bundle 0 sets timers, but is not keyed")]
 fn timers_are_set_by_bundles_that_are_keyed() {
     let (mut engine, work) = running(3);
-    engine.timers(work.bundle, Vec::new(), &mut Overlay::new(&Cells::new())).expect("it panics before");
+    engine.timers(work.bundle, Vec::new(), Duration(0), &mut Overlay::new(&Cells::new())).expect("it panics before");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn timers_are_set_before_a_bundle_finishes() {
     let mut overlay = Overlay::new(&cells);
     engine.key(&work, &[], 0, &mut overlay).expect("nothing is keyed");
     engine.finish(work.bundle, &[]);
-    engine.timers(work.bundle, Vec::new(), &mut overlay).expect("it panics before");
+    engine.timers(work.bundle, Vec::new(), Duration(0), &mut overlay).expect("it panics before");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn timers_that_a_stage_cannot_have_are_refused() {
         engine.key(&work, &[], 0, &mut overlay).expect("nothing is keyed");
         let [key, window] = [key, window].map(bytes::Bytes::copy_from_slice);
         let change = TimerChange { family, tag: bytes::Bytes::new(), key, window, set: None };
-        let result = engine.timers(work.bundle, vec![change], &mut overlay);
+        let result = engine.timers(work.bundle, vec![change], Duration(0), &mut overlay);
         assert_eq!(result.err().map_or("fine".to_string(), |error| error.to_string()), expected);
     };
     check(0, key, &encoded, "fine");

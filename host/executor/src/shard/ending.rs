@@ -1,6 +1,6 @@
 //! A bundle has ended: it waits for the next commit, or is tried again, or fails the job.
 
-use model::{BundleId, StageId, TimeDomain, TimerChange, Timestamp};
+use model::{BundleId, Duration, StageId, TimerChange};
 use plan::Head;
 use worker::Outcome;
 
@@ -66,7 +66,7 @@ impl Shard {
     }
 
     /// Tells the engine of timers that the bundle set and cleared.
-    fn change_timers(&mut self, bundle: BundleId, running: &mut Running, mut changes: Vec<TimerChange>) -> Result<(), Failure> {
+    fn change_timers(&mut self, bundle: BundleId, running: &mut Running, changes: Vec<TimerChange>) -> Result<(), Failure> {
         let stage = running.stage;
         let Head::Keyed(keyed) = &self.shared.spec.plan.stages[stage.0 as usize].head else {
             let text = || Failure::internal(format!("the worker of \"{}\", which has no timers, set some", self.name(stage)));
@@ -77,12 +77,10 @@ impl Shard {
             let text = format!("the worker of \"{}\" set a timer of its family {}", self.name(stage), unknown.family);
             return Err(Failure::internal(format!("{text}, but it has only {}", families.len())));
         }
-        if let Some(scripts) = &self.scripts {
-            let behind_ms = scripts.now_ms().saturating_sub(self.shared.spec.clock.now_ms());
-            let wall = changes.iter_mut().filter(|change| families[change.family] == TimeDomain::Processing);
-            wall.for_each(|change| shift(change, behind_ms));
-        }
-        let changed = self.engine.timers(bundle, changes, &mut running.head);
+        // SDKs set timers by the wall clock, also where the job's time passes by a script (`beam-model` 6.9).
+        let wall_ms = self.shared.spec.clock.now_ms();
+        let ahead = self.scripts.as_ref().map_or(0, |scripts| wall_ms.saturating_sub(scripts.now_ms()));
+        let changed = self.engine.timers(bundle, changes, Duration(ahead), &mut running.head);
         changed.map_err(|error| Failure::internal(format!("{}: {error}", self.name(stage))))
     }
 
@@ -110,12 +108,5 @@ impl Shard {
         self.shared.metrics.forget(self.id, bundle);
         self.engine.failed(bundle);
         Ok(())
-    }
-}
-
-/// Sets a timer by the job's clock that an SDK set by its own: the wall's (`beam-model` 6.9).
-fn shift(change: &mut TimerChange, by_ms: i64) {
-    if let Some((fire, ..)) = &mut change.set {
-        *fire = Timestamp::from_millis(fire.millis().saturating_add(by_ms));
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use model::batch::Row;
 use model::metrics::{MetricName, MetricValue};
-use model::{Batch, BatchBuilder, BundleId, Coder, FiredTimer, ShardId, TimerChange, Timestamp, TransformId};
+use model::{Batch, BatchBuilder, BundleId, Coder, FiredTimer, RawTime, ShardId, TimerChange, Timestamp, TransformId};
 use worker::body::{Body, Transforms};
 use worker::reference::{USER_COUNTER, user_metric};
 use worker::{Bundle, Completion, Error, Outcome, Progress, Residual, Slot, StageSpec, StateAccess, StateKey, Worker};
@@ -119,9 +119,9 @@ impl Context<'_> {
         self.state.clear(key)
     }
 
-    pub(crate) fn set_timer(&mut self, id: TimerId, fire: Timestamp, hold: Timestamp) {
+    pub(crate) fn set_timer(&mut self, id: TimerId, fire: impl Into<RawTime>, hold: impl Into<RawTime>) {
         let TimerId { family, tag, key, window } = id;
-        let set = Some((fire, hold, Bytes::from_static(model::pane::NO_FIRING)));
+        let set = Some((fire.into(), hold.into(), Bytes::from_static(model::pane::NO_FIRING)));
         self.results.timers.push(TimerChange { family, tag: tag.into(), key, window, set });
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use executor::Failure;
 use model::batch::Row;
 use model::windowing::WindowingStrategy;
-use model::{Coder, FiredTimer, Keyed, ShardId, TimeDomain, TimerChange, Timestamp};
+use model::{Coder, FiredTimer, Keyed, RawTime, ShardId, TimeDomain, TimerChange, Timestamp};
 use plan::StateKind;
 use worker::Error;
 
@@ -140,7 +140,7 @@ impl Manner for Sets {
 #[test]
 fn timers_of_no_family_are_a_fault_of_the_worker() {
     let change = |family| {
-        let set = Some((Timestamp::MIN, Timestamp::MAX, Bytes::from_static(model::pane::NO_FIRING)));
+        let set = Some((Timestamp::MIN.into(), Timestamp::MAX.into(), Bytes::from_static(model::pane::NO_FIRING)));
         vec![TimerChange { family, tag: Bytes::new(), key: Bytes::from_static(b"\x011"), window: Bytes::new(), set }]
     };
     let check = |stage, family, expected: &str| match rig(running_sums(0), Sets(stage, change(family)), 1).by_hand() {
@@ -172,18 +172,19 @@ fn timers_that_set_timers() -> Draft {
     draft.numbers("numbers", 100);
     let set = |row: Row<'_>, context: &mut Context<'_>| {
         let id = TimerId { family: 0, tag: Vec::new(), key: key_of(row), window: Bytes::new() };
-        context.set_timer(id, Timestamp::from_millis(1_000), Timestamp::from_millis(1_000));
+        context.set_timer(id, Timestamp::from_millis(1_000), RawTime::NO_HOLD);
         Ok(())
     };
     let fire = |timer: &FiredTimer, context: &mut Context<'_>| {
         context.count(&format!("family {}", timer.family), 1);
         if timer.family == 0 {
+            assert_eq!(timer.hold, RawTime::NO_HOLD, "it comes back as set");
             let id = TimerId { family: 1, tag: b"later".to_vec(), key: timer.key.clone(), window: timer.window.clone() };
             context.set_timer(id, Timestamp::from_millis(60_000), timer.fire);
             return Ok(());
         }
-        assert_eq!((&timer.tag[..], timer.fire.millis()), (&b"later"[..], 60_000));
-        context.emit(global_row(&encode(&timer.key[1..], 1), timer.hold));
+        assert_eq!((&timer.tag[..], timer.fire.0), (&b"later"[..], 60_000));
+        context.emit(global_row(&encode(&timer.key[1..], 1), timer.hold.timestamp()));
         Ok(())
     };
     draft.by_key("timers", "numbers", head(&[TimeDomain::Event, TimeDomain::Processing]), &[], set, fire);

@@ -53,7 +53,8 @@ impl Manner for InWallTime {
     }
 }
 
-/// Notes elements. Sets for each a timer at its time + 10 in event time, or `wait_ms` later in processing time, which notes itself.
+/// Notes elements. Sets for each a timer at its time + 10 in event time, or `wait_ms` later in processing time by its own clock,
+/// which notes itself.
 fn noted(draft: &mut Draft, name: &str, input: &str, domain: TimeDomain, wait_ms: i64, diary: &Diary) {
     let (elements, timers) = (diary.clone(), diary.clone());
     let set = move |row: Row<'_>, context: &mut Context<'_>| {
@@ -69,7 +70,8 @@ fn noted(draft: &mut Draft, name: &str, input: &str, domain: TimeDomain, wait_ms
     };
     let fire = move |timer: &FiredTimer, context: &mut Context<'_>| {
         let key = String::from_utf8_lossy(&timer.key[1..]).into_owned();
-        timers.lock().unwrap().push(format!("{key} fires at {}", timer.fire.millis()));
+        let from_ms = if domain == TimeDomain::Processing { context.now_ms() } else { 0 };
+        timers.lock().unwrap().push(format!("{key} fires at {}", timer.fire.0 - from_ms));
         context.count("fired", 1);
         Ok(())
     };
@@ -108,8 +110,11 @@ fn events_happen_one_after_another_when_nothing_else_can() {
 #[test]
 fn processing_time_passes_by_the_script() {
     let processing = TimeDomain::Processing;
-    check(&["a@5, p99, b@6, p1, c@7"], processing, &["a@5", "b@6", "a fires at 100", "c@7", "b fires at 199", "c fires at 200"]);
-    check(&["a@5, p40, a@6, p60, b@7, p40"], processing, &["a@5", "a@6", "b@7", "a fires at 140", "b fires at 200"]);
+    let fires = ["a", "b", "c", "d", "e"].map(|key| format!("{key} fires at 100"));
+    let [a, b, c, d, e] = fires.each_ref().map(String::as_str);
+    let expected = ["a@5", "b@6", a, "c@7", "d@8", b, c, "e@9", d, e];
+    check(&["a@5, p99, b@6, p1, c@7, p98, d@8, p2, e@9"], processing, &expected);
+    check(&["a@5, p40, a@6, p60, b@7, p40"], processing, &["a@5", "a@6", "b@7", a, b]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use model::{BundleId, Timestamp, pane};
+use model::{BundleId, RawTime, Timestamp, pane};
 use proto::fnapi::instruction_request::Request as Ask;
 use proto::fnapi::instruction_response::Response as Answer;
 use proto::fnapi::process_bundle_split_response::ChannelSplit;
@@ -253,8 +253,8 @@ fn fired(family: usize, key: &'static [u8]) -> FiredTimer {
         tag: Bytes::from_static(b"tag"),
         key: Bytes::from_static(key),
         window: Bytes::new(),
-        fire: Timestamp::from_millis(5),
-        hold: Timestamp::from_millis(4),
+        fire: RawTime(5),
+        hold: RawTime::NO_HOLD,
         pane: Bytes::from_static(pane::NO_FIRING),
     }
 }
@@ -284,7 +284,7 @@ async fn timers_go_there_and_back() {
     let outcome = start(&mut *slot, &spec, 1, vec![], timers, Arc::default()).wait().unwrap();
     let keys: Vec<_> = outcome.timers.iter().map(|timer| (timer.family, timer.key.as_ref())).collect();
     assert_eq!(keys, [(0, b"\x01a".as_slice()), (1, b"\x01b"), (1, b"\0")]);
-    let expected = Some((Timestamp::from_millis(5), Timestamp::from_millis(4), Bytes::from_static(pane::NO_FIRING)));
+    let expected = Some((fired(0, b"").fire, fired(0, b"").hold, Bytes::from_static(pane::NO_FIRING)));
     assert!(outcome.timers.iter().all(|timer| timer.set == expected && timer.tag == "tag"));
 }
 

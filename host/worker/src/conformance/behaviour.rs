@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use model::Timestamp;
 use model::batch::Row;
-use model::{FiredTimer, WindowCoder, pane, window};
+use model::{FiredTimer, RawTime, WindowCoder, pane, window};
 
 use super::harness::{Dofn, ENVIRONMENT, Subject};
 use crate::Worker;
@@ -35,7 +35,7 @@ pub enum Behaviour {
     Remember,
     /// Sets (`+`) or clears (`-`) the timer of family [`FAMILY`] whose key is the element's second byte and whose tag is the rest.
     /// It is to fire at the element's time and holds nothing. When a timer fires, emits `fired` and its tag at its time, and sets
-    /// it again for one millisecond later, holding its time.
+    /// it again for one millisecond later, holding what it held.
     Remind,
     /// Asks for every element to hear that its bundle is durable. Emits, as one byte, for how many elements it has heard so far,
     /// in whatever slot of the worker.
@@ -177,9 +177,9 @@ impl NativeDoFn for Remind {
     fn on_timer(&mut self, timer: &FiredTimer, out: &mut Emitter) -> Result<(), String> {
         let value = element(&[b"fired ", &timer.tag[..]].concat());
         let windows = window::single(&timer.window);
-        out.emit(MAIN_TAG, Row { value: &value, timestamp: timer.fire, windows: &windows, pane: &timer.pane });
+        out.emit(MAIN_TAG, Row { value: &value, timestamp: timer.fire.timestamp(), windows: &windows, pane: &timer.pane });
         let id = TimerId { family: FAMILY, tag: &timer.tag, key: &timer.key, window: &timer.window };
-        out.set_timer(id, Timestamp::from_millis(timer.fire.millis() + 1), timer.fire)
+        out.set_timer(id, RawTime(timer.fire.0 + 1), timer.hold)
     }
 }
 

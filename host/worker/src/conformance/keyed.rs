@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use model::{Batch, FiredTimer, ShardId, Timestamp, TransformId, WindowCoder, pane};
+use model::{Batch, FiredTimer, RawTime, ShardId, Timestamp, TransformId, WindowCoder, pane};
 
 use super::behaviour::{Behaviour, FAMILY, STATE, element};
 use super::harness::{StageBuilder, Subject, batch, batches, contents, run_keyed};
@@ -123,8 +123,7 @@ pub fn state_that_cannot_be_had_fails_the_bundle(subject: &dyn Subject) {
 }
 
 fn change(tag: &'static [u8], key: &[u8], set: Option<(i64, i64)>) -> TimerChange {
-    let time = |millis| if millis == i64::MAX { Timestamp::MAX } else { Timestamp::from_millis(millis) };
-    let set = set.map(|(fire, hold)| (time(fire), time(hold), Bytes::from_static(pane::NO_FIRING)));
+    let set = set.map(|(fire, hold)| (RawTime(fire), RawTime(hold), Bytes::from_static(pane::NO_FIRING)));
     TimerChange { family: 0, tag: Bytes::from_static(tag), key: element(key).into(), window: first_window(), set }
 }
 
@@ -145,7 +144,8 @@ pub fn changes_of_timers_come_out_in_order(subject: &dyn Subject) {
         let mut of_timer = outcome.timers.iter().rev().filter(|change| change.key == element(key) && change.tag == tag);
         of_timer.next().cloned()
     };
-    let both = [change(b"a", b"1", Some((0, i64::MAX))), change(b"b", b"2", Some((2, i64::MAX)))];
+    let no_hold = Timestamp::MAX.millis();
+    let both = [change(b"a", b"1", Some((0, no_hold))), change(b"b", b"2", Some((2, no_hold)))];
     assert_eq!([latest(b"1", b"a"), latest(b"2", b"b")], both.map(Some));
     assert!(outcome.timers.iter().all(|change| change.family == 0 && change.window == first_window()));
     let outcome = run_keyed(slot.as_mut(), &stage, (vec![batch(&[b"-1a"])], Vec::new()), &bags).expect("succeeds");
@@ -156,22 +156,22 @@ pub fn changes_of_timers_come_out_in_order(subject: &dyn Subject) {
 pub fn timers_that_are_due_reach_their_dofn_in_order(subject: &dyn Subject) {
     let (stage, mut slot) = reminding(subject);
     let bags: Arc<dyn StateAccess> = Arc::new(Bags::default());
-    let fired = |tag: &'static [u8], fire| FiredTimer {
+    let fired = |tag: &'static [u8], fire, hold| FiredTimer {
         family: 0,
         tag: Bytes::from_static(tag),
         key: element(b"1").into(),
         window: first_window(),
-        fire: Timestamp::from_millis(fire),
-        hold: Timestamp::from_millis(fire),
+        fire: RawTime(fire),
+        hold: RawTime(hold),
         pane: Bytes::from_static(pane::NO_FIRING),
     };
-    let due = vec![fired(b"b", 3), fired(b"a", 5), fired(b"", 5)];
+    let due = vec![fired(b"b", 3, 2), fired(b"a", 5, RawTime::NO_HOLD.0), fired(b"", 5, i64::MIN)];
     let outcome = run_keyed(slot.as_mut(), &stage, (Vec::new(), due), &bags).expect("succeeds");
     assert_eq!(contents(&outcome, 0), [b"fired b".to_vec(), b"fired a".to_vec(), b"fired ".to_vec()]);
     let times: Vec<i64> = batches(&outcome, 0).iter().flat_map(|batch| times(batch)).collect();
     assert_eq!(times, [3, 5, 5]);
-    let again = [change(b"b", b"1", Some((4, 3))), change(b"a", b"1", Some((6, 5))), change(b"", b"1", Some((6, 5)))];
-    assert_eq!(outcome.timers, again);
+    let again = [(&b"b"[..], (4, 2)), (b"a", (6, RawTime::NO_HOLD.0)), (b"", (6, i64::MIN))];
+    assert_eq!(outcome.timers, again.map(|(tag, set)| change(tag, b"1", Some(set))), "times beyond Beam's bounds pass, too");
 }
 
 fn times(batch: &Batch) -> Vec<i64> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Timestamp, TransformId};
+use model::{RawTime, TransformId};
 
 use super::Emitter;
 use crate::{StateAccess, StateKey, TimerChange};
@@ -71,9 +71,9 @@ impl Emitter {
         Ok(Cell { access, key })
     }
 
-    /// Sets a timer to fire at a time; until it has, the output watermark stays at `hold`, or goes on if that is MAX.
-    pub fn set_timer(&mut self, id: TimerId<'_>, fire: Timestamp, hold: Timestamp) -> Result<(), String> {
-        self.change(id, Some((fire, hold, Bytes::from_static(model::pane::NO_FIRING))))
+    /// Sets a timer to fire at a time; until it has, the output watermark stays at `hold`, or goes on if that is MAX or beyond.
+    pub fn set_timer(&mut self, id: TimerId<'_>, fire: impl Into<RawTime>, hold: impl Into<RawTime>) -> Result<(), String> {
+        self.change(id, Some((fire.into(), hold.into(), Bytes::from_static(model::pane::NO_FIRING))))
     }
 
     /// Clears a timer, if it is set.
@@ -81,7 +81,7 @@ impl Emitter {
         self.change(id, None)
     }
 
-    fn change(&mut self, id: TimerId<'_>, set: Option<(Timestamp, Timestamp, Bytes)>) -> Result<(), String> {
+    fn change(&mut self, id: TimerId<'_>, set: Option<(RawTime, RawTime, Bytes)>) -> Result<(), String> {
         let mine = |family: &(TransformId, String)| family.0 == self.transform && family.1 == id.family;
         let family = self.families.iter().position(mine).ok_or_else(|| format!("there is no timer family {}", id.family))?;
         let bytes = Bytes::copy_from_slice;

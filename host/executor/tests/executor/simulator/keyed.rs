@@ -76,8 +76,8 @@ impl ByKey {
                 let turns = |element: &&Element| {
                     let times = (0..).map(|turn| element.time + turn * period);
                     let end = end_of(element.window);
-                    // The last timer that fires is one at the exclusive end of the window; what it puts out is in the window.
-                    let times = times.take_while(|time| *time <= end + 1).map(|time| time.min(end)).collect::<Vec<_>>();
+                    // The last timer that fires is one at the exclusive end of the window.
+                    let times = times.take_while(|time| *time <= end + 1).collect::<Vec<_>>();
                     times.into_iter().map(|time| Element { time, ..(*element).clone() }).collect::<Vec<_>>()
                 };
                 begun.iter().flat_map(turns).collect()
@@ -240,9 +240,9 @@ impl Place {
 
     fn go_on(&self, timer: &FiredTimer, period: i64, context: &mut Context<'_>) -> Result<(), Error> {
         let value = Reader::new(&timer.tag).varint().unwrap();
-        self.emit(value, timer.hold, context);
+        self.emit(value, timer.hold.timestamp(), context);
         // Behind the end of the window, nobody hears of it any more.
-        let next = Timestamp::from_millis(timer.fire.millis() + period);
+        let next = Timestamp::from_millis(timer.fire.0 + period);
         context.set_timer(self.timer(0, &timer.tag), next, next);
         Ok(())
     }
