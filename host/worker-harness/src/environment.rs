@@ -27,7 +27,10 @@ use crate::{EnvironmentOptions, Timeouts};
 const EXIT_GRACE: Duration = Duration::from_millis(500);
 
 /// A worker whose stages run in SDK harnesses. Made by [`crate::HarnessHost::environment`].
-pub struct HarnessEnvironment(Arc<Environment>);
+pub struct HarnessEnvironment(Arc<Handle>);
+
+/// What keeps an environment open: its worker and every slot have one. The environment itself lives until it is cleaned up.
+pub(crate) struct Handle(Arc<Environment>);
 
 pub(crate) struct Environment {
     host: Arc<Shared>,
@@ -70,7 +73,7 @@ impl HarnessEnvironment {
             .map_err(|error| refused(format!("malformed environment: {error}")))?;
         let launcher = Launcher::of(&environment).map_err(refused)?;
         let positions = (0..options.harnesses.max(1)).map(|_| Mutex::new(Position::Vacant)).collect();
-        Ok(HarnessEnvironment(Arc::new(Environment {
+        Ok(HarnessEnvironment(Arc::new(Handle(Arc::new(Environment {
             host,
             capabilities: Capabilities::of(&environment.capabilities),
             options,
@@ -80,13 +83,13 @@ impl HarnessEnvironment {
             positions,
             stages: Mutex::default(),
             unanswered: Unanswered::default(),
-        })))
+        })))))
     }
 }
 
 impl Worker for HarnessEnvironment {
     fn open(&self, stage: Arc<StageSpec>, shard: ShardId) -> Result<Box<dyn Slot>, Error> {
-        let environment = &self.0;
+        let environment = self.0.environment();
         if *environment.closed.borrow() {
             return Err(Error::Aborted);
         }
@@ -94,20 +97,26 @@ impl Worker for HarnessEnvironment {
         let position = shard.0 as usize % environment.positions.len();
         // Booting a harness takes seconds, so it begins before there is work.
         drop(environment.start_unless_started(position));
-        Ok(Box::new(HarnessSlot::new(environment.clone(), position, prepared)))
+        Ok(Box::new(HarnessSlot::new(self.0.clone(), position, prepared)))
     }
 
     fn settle(&self, patience: Duration) -> Vec<String> {
-        let unanswered = self.0.unanswered.wait(patience);
+        let unanswered = self.0.environment().unanswered.wait(patience);
         unanswered.into_iter().map(|(harness, bundles)| format!("{harness} ({bundles} bundles)")).collect()
     }
 
     fn close(&self) {
-        self.0.close();
+        self.0.environment().close();
     }
 }
 
-impl Drop for HarnessEnvironment {
+impl Handle {
+    pub(crate) fn environment(&self) -> &Arc<Environment> {
+        &self.0
+    }
+}
+
+impl Drop for Handle {
     fn drop(&mut self) {
         self.0.close();
     }

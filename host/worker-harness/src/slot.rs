@@ -11,12 +11,12 @@ use worker::{Bundle, Progress, Slot};
 
 use crate::cache_token::Remembered;
 use crate::descriptor::PreparedStage;
-use crate::environment::Environment;
+use crate::environment::Handle;
 use crate::harness::{Harness, locked};
 use crate::run::{Command, Run};
 
 pub(crate) struct HarnessSlot {
-    environment: Arc<Environment>,
+    handle: Arc<Handle>,
     position: usize,
     stage: Arc<PreparedStage>,
     running: Option<Running>,
@@ -37,8 +37,8 @@ pub(crate) struct Ran {
 }
 
 impl HarnessSlot {
-    pub(crate) fn new(environment: Arc<Environment>, position: usize, stage: Arc<PreparedStage>) -> Self {
-        HarnessSlot { environment, position, stage, running: None, finalizable: Arc::default(), remembered: Arc::default() }
+    pub(crate) fn new(handle: Arc<Handle>, position: usize, stage: Arc<PreparedStage>) -> Self {
+        HarnessSlot { handle, position, stage, running: None, finalizable: Arc::default(), remembered: Arc::default() }
     }
 
     fn command(&self, bundle: BundleId, command: Command) {
@@ -55,7 +55,7 @@ impl Slot for HarnessSlot {
         let progress = Arc::new(Mutex::new(Progress::default()));
         self.running = Some(Running { bundle: bundle.id, commands: sender, progress: progress.clone() });
         let run = Run {
-            environment: self.environment.clone(),
+            environment: self.handle.environment().clone(),
             position: self.position,
             stage: self.stage.clone(),
             progress,
@@ -64,7 +64,7 @@ impl Slot for HarnessSlot {
             commands,
             wanted: None,
         };
-        self.environment.spawn(run.run(bundle));
+        self.handle.environment().spawn(run.run(bundle));
     }
 
     fn split(&mut self, bundle: BundleId, fraction: f64) {
@@ -83,9 +83,10 @@ impl Slot for HarnessSlot {
     fn finalize(&mut self, bundle: BundleId) {
         let Some(Ran { harness, instruction_id }) = locked(&self.finalizable).take(bundle) else { return };
         let Some(harness) = harness.upgrade().filter(|harness| !harness.is_dead()) else { return };
-        let timeout = self.environment.timeouts().unresponsive;
-        let told = self.environment.unanswered().tell(&harness.origin);
-        self.environment.spawn(async move {
+        let environment = self.handle.environment();
+        let timeout = environment.timeouts().unresponsive;
+        let told = environment.unanswered().tell(&harness.origin);
+        environment.spawn(async move {
             let request = Request::FinalizeBundle(FinalizeBundleRequest { instruction_id });
             match harness.ask("finalize-", request, timeout).await {
                 Ok(response) if response.error.is_empty() => {}

@@ -41,7 +41,8 @@ macro_rules! conformance {
             an_aborted_bundle_completes_once
             slots_work_side_by_side
             a_bundle_that_does_not_ask_is_not_told_of_its_commit
-            a_closed_worker_opens_nothing
+            a_slot_works_on_when_its_worker_is_dropped
+            a_closed_worker_opens_and_runs_nothing
         );
     };
     (@each $subject:expr; $($case:ident)+) => {

@@ -106,12 +106,15 @@ pub struct Progress {
 
 /// Runs the stages of one environment.
 pub trait Worker: Send + Sync {
-    /// Prepares a stage for one shard. Slow work (starting a harness, compiling) happens here or at the first bundle.
+    /// Prepares a stage for one shard. Slow work (starting a harness, compiling) happens here or at the first bundle. The slot
+    /// does not need the worker's handle: it works on until it is dropped or the worker is closed. A worker of which neither a
+    /// handle nor a slot is left is closed by that.
     fn open(&self, stage: Arc<StageSpec>, shard: ShardId) -> Result<Box<dyn Slot>, Error>;
     /// Waits until user code has answered everything that [`Slot::finalize`] told it, of whatever slot, or can answer no more,
     /// but no longer than `patience`. Returns who has not answered, by names for messages: nobody, if all have.
     fn settle(&self, patience: Duration) -> Vec<String>;
-    /// Gives up everything. Bundles that still run complete with [`Error::Aborted`] or an infrastructure error.
+    /// Gives up everything. Bundles that still run, or that a slot starts later, complete with [`Error::Aborted`] or an
+    /// infrastructure error.
     fn close(&self);
 }
 

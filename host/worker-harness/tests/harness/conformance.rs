@@ -3,7 +3,7 @@
 //! Nothing but the Fn API is between the two: a harness knows of a stage what its descriptor says, of rows what was on the wire.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
 use model::batch::Row;
@@ -20,7 +20,7 @@ use proto::pipeline as pb;
 use worker::conformance::{Behaviour, Dofn, Subject, native};
 use worker::outputs::OutputOptions;
 use worker::{Bundle, Delivery, Outcome, Outputs, PortSpec, Routing, SinkSpec, Slot, StageSpec, TransformSpec, Worker};
-use worker_harness::{HarnessEnvironment, HarnessHost, HostOptions};
+use worker_harness::{HarnessHost, HostOptions};
 
 use crate::fake::{Pool, Sdk};
 use crate::stage::{Bag, external, options};
@@ -39,9 +39,8 @@ const INTERVAL_WINDOW: &str = "beam:coder:interval_window:v1";
 const WINDOWED_VALUE: &str = "beam:coder:windowed_value:v1";
 const BYTES: &str = "beam:coder:bytes:v1";
 
-/// A host whose harnesses run native DoFns, with what has to live as long as a case.
+/// A host whose harnesses run native DoFns.
 struct OverFnApi {
-    environments: Mutex<Vec<Arc<HarnessEnvironment>>>,
     host: HarnessHost,
     pool: Pool,
     capabilities: &'static [&'static str],
@@ -56,16 +55,14 @@ impl OverFnApi {
         let pool = Pool::start(run_native);
         let host = HarnessHost::start(HostOptions::loopback("test"), runtime.handle().clone()).unwrap();
         drop(entered);
-        OverFnApi { environments: Mutex::default(), host, pool, capabilities, _runtime: runtime }
+        OverFnApi { host, pool, capabilities, _runtime: runtime }
     }
 }
 
 impl Subject for OverFnApi {
     fn worker(&self) -> Arc<dyn Worker> {
         let options = options(external(self.pool.address, self.capabilities), Arc::default());
-        let environment = self.host.environment(options).unwrap();
-        self.environments.lock().unwrap().push(environment.clone());
-        environment
+        self.host.environment(options).unwrap()
     }
 
     fn dofn(&self, behaviour: Behaviour) -> Dofn {

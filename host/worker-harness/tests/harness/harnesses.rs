@@ -114,3 +114,17 @@ async fn calls_say_whose_they_are() {
     let unknown = client.get_provision_info(fake::with_id(GetProvisionInfoRequest {}, "nobody")).await.unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::NotFound);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn harnesses_end_with_the_last_slot_of_a_worker_that_was_dropped() {
+    let Setup { host, environment, pool } = setup(&[], |_| {}, |sdk| echo(sdk, "", &["out"]));
+    let spec = stage(&["out"], &[]);
+    let [mut first, second] = [0, 1].map(|shard| environment.open(Arc::new(spec.clone()), ShardId(shard)).unwrap());
+    drop(environment);
+    drop(second);
+    assert_eq!(values(run(&mut *first, &spec, &[b"a"]).unwrap()), encoded(&[b"a"]));
+    assert!(pool.stopped.lock().unwrap().is_empty());
+    drop(first);
+    host.shutdown().await;
+    assert_eq!(*pool.stopped.lock().unwrap(), *pool.started.lock().unwrap());
+}

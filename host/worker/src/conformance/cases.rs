@@ -225,9 +225,25 @@ pub fn slots_work_side_by_side(subject: &dyn Subject) {
     });
 }
 
-/// A worker that was closed gives no slots.
-pub fn a_closed_worker_opens_nothing(subject: &dyn Subject) {
-    let worker = subject.worker();
+/// A slot needs no handle to its worker.
+pub fn a_slot_works_on_when_its_worker_is_dropped(subject: &dyn Subject) {
+    let (worker, stage) = (subject.worker(), single(subject, Behaviour::Identity));
+    let [mut first, mut second] = [0, 1].map(|shard| worker.open(stage.clone(), ShardId(shard)).expect("the stage opens"));
+    drop(worker);
+    for round in 0..2 {
+        let outcome = run(first.as_mut(), &stage, round, vec![batch(&[b"a"])]).expect("succeeds");
+        assert_eq!(contents(&outcome, 0), [b"a"]);
+    }
+    drop(first);
+    assert!(run(second.as_mut(), &stage, 0, vec![batch(&[b"a"])]).is_ok(), "whatever becomes of other slots");
+}
+
+/// A worker that was closed gives no slots, and those that it gave run nothing.
+pub fn a_closed_worker_opens_and_runs_nothing(subject: &dyn Subject) {
+    let (worker, stage) = (subject.worker(), single(subject, Behaviour::Identity));
+    let mut slot = worker.open(stage.clone(), ShardId(0)).expect("the stage opens");
     worker.close();
-    assert!(worker.open(single(subject, Behaviour::Identity), ShardId(0)).is_err());
+    assert!(worker.open(stage.clone(), ShardId(1)).is_err());
+    let result = run(slot.as_mut(), &stage, 1, vec![batch(&[b"a"])]);
+    assert!(matches!(result, Err(Error::Aborted | Error::Infrastructure(_))), "{result:?}");
 }
