@@ -276,6 +276,6 @@ impl Pending {
 }
 
 /// A stage with anything left is not complete, even if that promises to produce nothing: MAX is for stages that are done.
-pub(crate) fn hold_of(hold: Timestamp) -> Timestamp {
+fn hold_of(hold: Timestamp) -> Timestamp {
     hold.min(Timestamp::MAX.minus(Duration(1)))
 }

@@ -8,7 +8,6 @@ use model::{Reader, Timestamp};
 
 use super::names::{Domain, Item, Names};
 use crate::error::Error;
-use crate::pending::hold_of;
 use crate::state::{KeyedState, after_all};
 
 /// Bytes that are read to see one cell.
@@ -58,11 +57,13 @@ impl Agenda {
         }
     }
 
-    /// What keeps the stage from being complete, if anything does: the least hold, or else what comes first.
+    /// What keeps the stage from being complete, if anything does: the least hold, or else what comes first. What holds nothing
+    /// by itself, as Go's and Java's timers without output timestamp, may still have outputs: so the global window, in which
+    /// there is no later time for them, is not over for the stage's readers.
     pub(super) fn holder(&self) -> Option<(Timestamp, &Item)> {
         let held = self.held.as_ref().map(|(hold, item)| (*hold, item));
         let holder = held.or_else(|| self.event.as_ref().or(self.processing.as_ref()).map(|item| (Timestamp::MAX, item)));
-        holder.map(|(hold, item)| (hold_of(hold), item))
+        holder.map(|(hold, item)| (hold.min(Timestamp::GLOBAL_WINDOW_END), item))
     }
 }
 

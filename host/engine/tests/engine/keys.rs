@@ -98,8 +98,7 @@ impl Keys {
     }
 
     fn hold(&self) -> Timestamp {
-        let almost = Timestamp::MAX.minus(Duration(1));
-        let mut hold = if self.pairs.is_empty() { Timestamp::MAX } else { almost };
+        let mut hold = if self.pairs.is_empty() { Timestamp::MAX } else { Timestamp::GLOBAL_WINDOW_END };
         for ((_, window), kept) in &self.pairs {
             let timers = kept.timers.values().map(|timer| timer.hold);
             let rows = kept.rows.iter().map(|(_, timestamp, ..)| *timestamp);
