@@ -50,9 +50,18 @@ pub fn add(
     Ok(counts)
 }
 
-/// The cell that keeps a stage's committed metrics.
-pub fn metrics_cell(stage: StageId) -> Bytes {
-    CellSpace::Metrics.cell(&stage.0.to_be_bytes())
+/// The cell that keeps the names of a stage's committed metrics, in order.
+pub fn metric_names_cell(stage: StageId) -> Bytes {
+    metrics_cell(stage, b'n')
+}
+
+/// The cell that keeps their values, in the order of the names.
+pub fn metric_values_cell(stage: StageId) -> Bytes {
+    metrics_cell(stage, b'v')
+}
+
+fn metrics_cell(stage: StageId, part: u8) -> Bytes {
+    CellSpace::Metrics.cell(&[&stage.0.to_be_bytes()[..], &[part]].concat())
 }
 
 /// The engine's position as the ledger's.

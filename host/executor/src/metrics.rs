@@ -22,6 +22,14 @@ struct Inner {
     running: BTreeMap<(ShardId, BundleId), Vec<(MetricName, MetricValue)>>,
 }
 
+/// What will have been committed.
+pub struct Preview {
+    /// All of it.
+    pub values: Values,
+    /// Whether it has names that are not committed yet. None ever goes.
+    pub new_names: bool,
+}
+
 /// Adds `values` to what is there.
 pub fn merge(into: &mut Values, values: &[(MetricName, MetricValue)]) {
     for (name, value) in values {
@@ -44,10 +52,11 @@ impl JobMetrics {
     }
 
     /// What the (shard, stage) will have committed once `values` are.
-    pub fn preview(&self, shard: ShardId, stage: StageId, values: &[(MetricName, MetricValue)]) -> Values {
+    pub fn preview(&self, shard: ShardId, stage: StageId, values: &[(MetricName, MetricValue)]) -> Preview {
         let mut all = self.lock().committed.get(&(shard, stage)).cloned().unwrap_or_default();
+        let known = all.len();
         merge(&mut all, values);
-        all
+        Preview { new_names: all.len() > known, values: all }
     }
 
     /// Committed values that a ledger kept.

@@ -1,4 +1,6 @@
 //! Metric values as bytes, for a ledger to keep. Not a wire format: only this file reads what it writes.
+//!
+//! Names and values are apart: names are most of it, and hardly ever change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,32 +8,45 @@ use crate::metrics::{BoundedTrie, Distribution, Extremes, Histogram, Latest, Met
 use crate::reader::{put_length_prefixed, put_varint};
 use crate::{DecodeError, Reader};
 
-/// Appends names and values.
-pub fn encode(values: &BTreeMap<MetricName, MetricValue>, out: &mut Vec<u8>) {
+/// Appends the names.
+pub fn encode_names(values: &BTreeMap<MetricName, MetricValue>, out: &mut Vec<u8>) {
     put_varint(out, values.len() as u64);
-    for (name, value) in values {
+    for name in values.keys() {
         put_length_prefixed(out, name.urn.as_bytes());
         put_varint(out, name.labels.len() as u64);
         for (key, label) in &name.labels {
             put_length_prefixed(out, key.as_bytes());
             put_length_prefixed(out, label.as_bytes());
         }
-        put_value(out, value);
     }
 }
 
-/// Reads what [`encode`] writes.
-pub fn decode(reader: &mut Reader<'_>) -> Result<BTreeMap<MetricName, MetricValue>, DecodeError> {
-    let mut values = BTreeMap::new();
-    for _ in 0..reader.length()? {
-        let urn = text(reader)?;
-        let mut labels = BTreeMap::new();
-        for _ in 0..reader.length()? {
-            labels.insert(text(reader)?, text(reader)?);
-        }
-        values.insert(MetricName { urn, labels }, value(reader)?);
+/// Appends the values, in the order of their names.
+pub fn encode_values(values: &BTreeMap<MetricName, MetricValue>, out: &mut Vec<u8>) {
+    values.values().for_each(|value| put_value(out, value));
+}
+
+/// Reads what [`encode_names`] and [`encode_values`] wrote of the same metrics.
+pub fn decode(names: &[u8], values: &[u8]) -> Result<BTreeMap<MetricName, MetricValue>, DecodeError> {
+    let (mut names, mut values) = (Reader::new(names), Reader::new(values));
+    let mut metrics = BTreeMap::new();
+    for _ in 0..names.length()? {
+        metrics.insert(name(&mut names)?, value(&mut values)?);
     }
-    Ok(values)
+    if names.is_empty() && values.is_empty() {
+        Ok(metrics)
+    } else {
+        Err(DecodeError::malformed("metrics", "more than its names"))
+    }
+}
+
+fn name(reader: &mut Reader<'_>) -> Result<MetricName, DecodeError> {
+    let urn = text(reader)?;
+    let mut labels = BTreeMap::new();
+    for _ in 0..reader.length()? {
+        labels.insert(text(reader)?, text(reader)?);
+    }
+    Ok(MetricName { urn, labels })
 }
 
 fn put_value(out: &mut Vec<u8>, value: &MetricValue) {
@@ -169,11 +184,16 @@ mod tests {
         ];
         let name = |number| MetricName { urn: format!("u{number}"), labels: BTreeMap::from([("K".into(), "v".into())]) };
         let values: BTreeMap<_, _> = kinds.into_iter().enumerate().map(|(number, kind)| (name(number), kind)).collect();
-        let mut bytes = Vec::new();
-        encode(&values, &mut bytes);
-        assert_eq!(decode(&mut Reader::new(&bytes)), Ok(values));
+        let (mut names, mut bytes) = (Vec::new(), Vec::new());
+        encode_names(&values, &mut names);
+        encode_values(&values, &mut bytes);
+        assert_eq!(decode(&names, &bytes), Ok(values));
         for cut in 0..bytes.len() {
-            assert!(decode(&mut Reader::new(&bytes[..cut])).is_err(), "cut at {cut}");
+            assert!(decode(&names, &bytes[..cut]).is_err(), "values cut at {cut}");
         }
+        for cut in 0..names.len() {
+            assert!(decode(&names[..cut], &bytes).is_err(), "names cut at {cut}");
+        }
+        assert!(decode(&[0], &bytes).is_err(), "values without names");
     }
 }

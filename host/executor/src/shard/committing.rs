@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use ledger::{Commit, CommitError, StateWrite};
-use model::StageId;
+use model::{StageId, metric_codec};
 
 use super::Shard;
 use crate::commit::{self, Counts};
 use crate::job::Failure;
+use crate::metrics::Preview;
 use crate::running::Finished;
 
 /// Commits are tried this often when the storage is away, ...
@@ -80,16 +81,22 @@ impl Shard {
         Ok(Some(PendingCommit { bundles, ..PendingCommit::new(commit) }))
     }
 
-    /// Adds each concerned stage's committed metrics as they will be.
+    /// Adds each concerned stage's committed metrics as they will be: the values, and the names when there are new ones.
     fn add_metrics(&self, commit: &mut Commit, bundles: &[(Finished, Counts)]) {
         let mut stages: BTreeMap<StageId, Vec<_>> = BTreeMap::new();
         for (finished, _) in bundles.iter().filter(|(finished, _)| !finished.outcome.metrics.is_empty()) {
             stages.entry(finished.stage).or_default().extend(finished.outcome.metrics.iter().cloned());
         }
         for (stage, values) in stages {
+            let Preview { values, new_names } = self.shared.metrics.preview(self.id, stage, &values);
+            if new_names {
+                let mut names = Vec::new();
+                metric_codec::encode_names(&values, &mut names);
+                commit.state.push(StateWrite { cell: commit::metric_names_cell(stage), value: Some(names.into()) });
+            }
             let mut bytes = Vec::new();
-            model::metric_codec::encode(&self.shared.metrics.preview(self.id, stage, &values), &mut bytes);
-            commit.state.push(StateWrite { cell: commit::metrics_cell(stage), value: Some(bytes.into()) });
+            metric_codec::encode_values(&values, &mut bytes);
+            commit.state.push(StateWrite { cell: commit::metric_values_cell(stage), value: Some(bytes.into()) });
         }
     }
 

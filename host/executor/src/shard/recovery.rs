@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
 use engine::Engine;
-use ledger::{Append, Commit, Destination, Staged, StateWrite};
+use ledger::{Append, Commit, Destination, Staged, StateReader, StateWrite};
 use model::batch::Row;
 use model::{Batch, BatchBuilder, ShardId, StageId, Timestamp, pane, window};
 use plan::Input;
@@ -66,11 +66,7 @@ impl Shard {
         let heads = Overlay::new(state.clone(), CellSpace::Heads);
         self.engine.restore(&heads).map_err(|error| Failure::internal(error.to_string()))?;
         for stage in 0..self.shared.stages.len() as u32 {
-            let cell = state.get(&commit::metrics_cell(StageId(stage))).map_err(Failure::storage)?;
-            let Some(bytes) = cell else { continue };
-            let values = model::metric_codec::decode(&mut model::Reader::new(&bytes));
-            let values = values.map_err(|error| Failure::internal(format!("committed metrics: {error}")))?;
-            self.shared.metrics.restore(self.id, StageId(stage), values);
+            self.recover_metrics(&*state, StageId(stage))?;
         }
         for entry in recovered.entries {
             self.arrived(entry);
@@ -87,6 +83,16 @@ impl Shard {
             self.pending = Some(PendingCommit::new(self.beginning(started)));
         }
         self.intake()?;
+        Ok(())
+    }
+
+    fn recover_metrics(&self, state: &dyn StateReader, stage: StageId) -> Result<(), Failure> {
+        let cells = [commit::metric_names_cell(stage), commit::metric_values_cell(stage)];
+        let [names, values] = cells.map(|cell| state.get(&cell).map_err(Failure::storage));
+        let (Some(names), Some(values)) = (names?, values?) else { return Ok(()) };
+        let values = model::metric_codec::decode(&names, &values);
+        let values = values.map_err(|error| Failure::internal(format!("committed metrics: {error}")))?;
+        self.shared.metrics.restore(self.id, stage, values);
         Ok(())
     }
 

@@ -239,6 +239,26 @@ fn bundles_are_finalized_once_after_their_commit() {
 }
 
 #[test]
+fn names_of_metrics_are_written_when_they_are_new() {
+    let (names, values) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let (names_seen, values_seen) = (names.clone(), values.clone());
+    let sum = two_stages().plans.maker("numbers").0 + 1;
+    let [names_cell, values_cell] =
+        [executor::commit::metric_names_cell, executor::commit::metric_values_cell].map(|cell| cell(StageId(sum)));
+    let ledger = MemoryLedger::with_faults(Arc::new(move |attempt| {
+        let writes = |cell| attempt.commit.state.iter().filter(|write| write.cell == cell).count();
+        names_seen.fetch_add(writes(&names_cell), Ordering::SeqCst);
+        values_seen.fetch_add(writes(&values_cell), Ordering::SeqCst);
+        None
+    }));
+    let mut rig = rig(two_stages(), Arc::new(Faultless), 1);
+    rig.options.bundle_rows_max = 1;
+    rig.ledger = create(&ledger, 1);
+    assert_eq!(results(&rig.by_hand().unwrap()), ["make numbers made: 10", "sum rows: 10", "sum sum: 45"]);
+    assert_eq!((names.load(Ordering::SeqCst), values.load(Ordering::SeqCst)), (1, 10));
+}
+
+#[test]
 fn storage_that_stays_away_ends_the_job() {
     let ledger = MemoryLedger::with_faults(Arc::new(|_| Some(Fault::Retry)));
     let mut rig = rig(two_stages(), Arc::new(Faultless), 2);
