@@ -119,11 +119,13 @@ impl Engine {
         }
     }
 
-    /// Lets a stage wait with its rows until a bundle is full, nothing more can arrive or its rows stop a source: what a
-    /// trigger sees at once is a bundle, and for bounded input early firings are of no use. To be called before the first
-    /// event.
+    /// Lets a stage wait with its rows until a bundle is full, nothing more can arrive or its rows stop a source, and its trigger
+    /// see all of a key's at once: for bounded input early firings are of no use. Elsewhere a trigger that counts rows is asked
+    /// after each. To be called before the first event.
     pub fn gather(&mut self, stage: StageId) {
-        self.stages[stage.0 as usize].gathers = true;
+        let stage = &mut self.stages[stage.0 as usize];
+        stage.gathers = true;
+        stage.kept.gather();
     }
 
     /// Lets the job come to its end: from now on entries are not delayed, timers of processing time that are set fire at

@@ -40,7 +40,8 @@ pub struct Clocks {
     pub now_ms: i64,
 }
 
-/// How much one call may fire. One pane is always allowed, however large it is.
+/// How much one call may fire. One pane is always allowed, however large it is. Where a trigger is asked after every row, rows
+/// that come in fire as often as they make it ready, until there are too many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// No further pane is begun once panes have this many bytes of values.
@@ -111,6 +112,14 @@ impl Grouping {
         Grouping { path }
     }
 
+    /// From now on a trigger that counts rows is asked when all those of one key in one call are in, as all others are. To be
+    /// called before the first row.
+    pub fn gather(&mut self) {
+        if let Path::Cells(cells) = &mut self.path {
+            cells.gather();
+        }
+    }
+
     /// Rebuilds the indexes from state, on an empty grouping and before the first row.
     pub fn restore(&mut self, state: &dyn KeyedState) -> Result<(), Error> {
         match &mut self.path {
@@ -122,8 +131,8 @@ impl Grouping {
 
     /// Absorbs rows, then fires what is due at these clocks, at most `limits` worth of panes. Deterministic.
     ///
-    /// All rows of one key in one call are one batch in the sense of Beam's triggers: firing is decided after the batch.
-    /// `merger` is asked about windows of a function that only an SDK knows.
+    /// A trigger that counts rows is asked after every one, so that its panes do not depend on which rows share a call; see
+    /// [`Grouping::gather`]. Others are asked once for all rows of a key. `merger` is asked about windows of a function that only an SDK knows.
     pub fn run(
         &self,
         rows: &[Batch],

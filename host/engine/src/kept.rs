@@ -38,6 +38,13 @@ impl Kept {
         }
     }
 
+    /// See [`Grouping::gather`].
+    pub(crate) fn gather(&mut self) {
+        if let Kept::Groups(grouping) = self {
+            grouping.gather();
+        }
+    }
+
     /// The groups of a grouping stage.
     ///
     /// # Panics

@@ -226,18 +226,18 @@ fn timestamp_transform(message: &pipeline::TimestampTransform) -> Result<Timesta
 }
 
 /// Whether combining before the grouping leaves this trigger's decisions as they are (`beam-model` 4.4, after
-/// `CombinePerKeyTranslation`'s rule in the Python SDK).
-pub(crate) fn allows_lifting(trigger: &Trigger) -> bool {
+/// `CombinePerKeyTranslation`'s rule in the Python SDK). In `unbounded` input, whose rows are not gathered, a trigger that is ready
+/// with each one must see each one; in late rows, as few as they are, it need not.
+pub(crate) fn allows_lifting(trigger: &Trigger, unbounded: bool) -> bool {
     match trigger {
-        Trigger::Default
-        | Trigger::Always
-        | Trigger::Never
-        | Trigger::AfterProcessingTime(_)
-        | Trigger::AfterSynchronizedProcessingTime
-        | Trigger::ElementCount(1) => true,
-        Trigger::AfterEndOfWindow { early, late } => [early, late].into_iter().flatten().all(|part| allows_lifting(part)),
-        Trigger::AfterAny(parts) => parts.iter().all(allows_lifting),
-        Trigger::Repeat(part) => allows_lifting(part),
+        Trigger::Default | Trigger::Never | Trigger::AfterProcessingTime(_) | Trigger::AfterSynchronizedProcessingTime => true,
+        Trigger::Always | Trigger::ElementCount(1) => !unbounded,
+        Trigger::AfterEndOfWindow { early, late } => {
+            let allows = |part: &Option<Box<Trigger>>, unbounded| part.iter().all(|part| allows_lifting(part, unbounded));
+            allows(early, unbounded) && allows(late, false)
+        }
+        Trigger::AfterAny(parts) => parts.iter().all(|part| allows_lifting(part, unbounded)),
+        Trigger::Repeat(part) => allows_lifting(part, unbounded),
         Trigger::ElementCount(_) | Trigger::AfterAll(_) | Trigger::AfterEach(_) | Trigger::OrFinally(..) => false,
     }
 }

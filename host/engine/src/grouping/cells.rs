@@ -3,7 +3,7 @@
 //! The rules are those of Java's `ReduceFnRunner` as `beam-model.md` writes them down in 5.2 to 5.6:
 //!
 //! ```text
-//!   rows of one key  ─▶ late copies dropped ─▶ windows merged ─▶ values, holds, trigger ─▶ ready? a pane   batch.rs
+//!   rows of one key  ─▶ late copies dropped ─▶ windows merged ─▶ values, holds, trigger ─▶ ready? panes    batch.rs
 //!   a timer is due   ─▶ expired? the final pane, and all is cleared; else ready? a pane                    timers.rs
 //!   a pane           ─▶ trigger moves on, holds released, pane info counted, buffer kept or cleared        emit.rs
 //! ```
@@ -44,6 +44,8 @@ pub(super) struct Cells {
     strategy: WindowingStrategy,
     tree: Tree,
     merges: Option<Merges>,
+    /// The trigger is asked after every row, not when all rows of a key in a call are in.
+    by_row: bool,
     index: Index,
 }
 
@@ -98,8 +100,13 @@ impl Cells {
             return Err("sessions whose windows are no intervals".into());
         }
         let tree = Tree::new(&strategy.trigger)?;
-        let names = Names::new(stage);
-        Ok(Cells { names, coder, window_coder, strategy, tree, merges, index: Index::default() })
+        let (names, by_row) = (Names::new(stage), tree.counts());
+        Ok(Cells { names, coder, window_coder, strategy, tree, merges, by_row, index: Index::default() })
+    }
+
+    /// See [`super::Grouping::gather`].
+    pub(super) fn gather(&mut self) {
+        self.by_row = false;
     }
 
     pub(super) fn restore(&mut self, state: &dyn KeyedState) -> Result<(), Error> {

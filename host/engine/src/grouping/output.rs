@@ -46,7 +46,13 @@ impl Panes {
     /// Whether no further pane may be begun.
     #[inline]
     pub(super) fn full(&self) -> bool {
-        self.keys > 0 && (self.keys >= self.limits.keys_max || self.bytes >= self.limits.bytes_max)
+        self.keys > 0 && (self.keys >= self.limits.keys_max || self.full_of_bytes())
+    }
+
+    /// Whether there are too many bytes for one more.
+    #[inline]
+    pub(super) fn full_of_bytes(&self) -> bool {
+        self.keys > 0 && self.bytes >= self.limits.bytes_max
     }
 
     /// A key and window is looked at, whether it has a pane or not.

@@ -18,6 +18,8 @@ const END_OF_TIME: i64 = 9_223_371_950_454_775;
 
 pub(crate) struct Model {
     strategy: WindowingStrategy,
+    /// Whether the trigger is asked after each row, not once for all of a key.
+    by_row: bool,
     windows: BTreeMap<(String, Interval), Window>,
     active: BTreeMap<String, BTreeSet<Interval>>,
     pub(crate) dropped: u64,
@@ -60,8 +62,9 @@ struct Now {
 }
 
 impl Model {
-    pub(crate) fn new(strategy: &WindowingStrategy) -> Self {
-        Model { strategy: strategy.clone(), windows: BTreeMap::new(), active: BTreeMap::new(), dropped: 0 }
+    pub(crate) fn new(strategy: &WindowingStrategy, gathered: bool) -> Self {
+        let by_row = !gathered && counts(&strategy.trigger);
+        Model { strategy: strategy.clone(), by_row, windows: BTreeMap::new(), active: BTreeMap::new(), dropped: 0 }
     }
 
     pub(crate) fn hold(&self) -> Timestamp {
@@ -144,27 +147,36 @@ impl Model {
         if self.strategy.merging == Merging::NeedsMerge {
             by_window = self.merge(key, batch, by_window, clocks);
         }
-        let mut panes = Vec::new();
+        let (mut panes, mut left_over) = (Vec::new(), Vec::new());
         for (interval, elements) in by_window {
             let now = self.now(interval, clocks);
             let place = (key.to_string(), interval);
             let mut window = self.windows.remove(&place).unwrap_or_else(|| Window::new(&self.strategy.trigger));
-            if window.trigger.finished {
-                self.dropped += elements.len() as u64;
-                self.windows.insert(place, window);
-                continue;
-            }
-            for element in elements {
+            let was_closed = window.trigger.finished;
+            for (number, element) in (1..).zip(&elements) {
+                if window.trigger.finished {
+                    if was_closed || !now.merging {
+                        self.dropped += 1;
+                    } else {
+                        left_over.push(*element);
+                    }
+                    continue;
+                }
                 window.since_pane += 1;
                 window.timers.event.insert(self.gc(interval));
                 self.hold_for(&mut window, interval, element.time, now);
                 window.values.push(element.value.clone());
                 window.trigger.on_element(now, &mut window.timers);
-            }
-            if window.trigger.should_fire(now) {
-                panes.extend(self.emit(key, interval, &mut window, now, false));
+                if (self.by_row || number == elements.len()) && window.trigger.should_fire(now) {
+                    panes.extend(self.emit(key, interval, &mut window, now, false));
+                }
             }
             self.windows.insert(place, window);
+        }
+        if !left_over.is_empty() {
+            // What comes after a session has closed is of another one.
+            let is_left = |element: &&&Element| left_over.iter().any(|left| std::ptr::eq(*left, **element));
+            panes.extend(self.batch(key, &batch.iter().filter(is_left).copied().collect::<Vec<_>>(), clocks));
         }
         panes
     }
@@ -306,6 +318,17 @@ impl Model {
         let triggers: Vec<_> = sources.iter().map(|source| &source.trigger).collect();
         merged.trigger.on_merge(&triggers, now, &mut merged.timers);
         self.windows.insert((key.to_string(), result), merged);
+    }
+}
+
+fn counts(trigger: &Trigger) -> bool {
+    match trigger {
+        Trigger::Always | Trigger::ElementCount(_) => true,
+        Trigger::Default | Trigger::Never | Trigger::AfterProcessingTime(_) | Trigger::AfterSynchronizedProcessingTime => false,
+        Trigger::AfterEndOfWindow { early, late } => early.iter().chain(late).any(|part| counts(part)),
+        Trigger::AfterAll(parts) | Trigger::AfterAny(parts) | Trigger::AfterEach(parts) => parts.iter().any(counts),
+        Trigger::Repeat(part) => counts(part),
+        Trigger::OrFinally(main, finally) => counts(main) || counts(finally),
     }
 }
 

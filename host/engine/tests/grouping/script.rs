@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   windows FixedWindows(10)                     also: trigger, lateness, mode, output_time, closing, on_time
+//!   rows gathered                                a trigger that counts is asked when all of a batch is in, not after each row
 //!   > rows a:1 a:2=x b:3                         one batch: key:time, and a value unless it is the time
 //!   > watermark 10        > clock 5              the input watermark, processing time
 //!   > status                                     holds, output watermark, what is buffered
@@ -31,11 +32,12 @@ fn scripts_come_out_as_written() {
 
 fn check(path: &Path) -> bool {
     let text = std::fs::read_to_string(path).unwrap();
-    let plain = play(&text, Manner::PLAIN);
+    let gathered = text.lines().any(|line| line == "rows gathered");
+    let plain = play(&text, Manner { gathered, ..Manner::PLAIN });
     let mut same = true;
     for limits in [Manner::PLAIN.limits, Manner::ONE_KEY] {
         for (restored, failing, frozen) in [(true, false, false), (false, true, false), (true, true, true)] {
-            let manner = Manner { limits, restored, failing, frozen, asked: failing };
+            let manner = Manner { limits, restored, failing, frozen, asked: failing, gathered };
             let played = play(&text, manner);
             if played != plain {
                 println!("{path:?}, {manner:?}:\n{played}\nbut plainly:\n{plain}");
@@ -88,6 +90,7 @@ fn setting(strategy: &mut WindowingStrategy, line: &str) {
         ("lateness", _) => strategy.allowed_lateness = Duration(value.parse().unwrap()),
         ("mode", _) => strategy.accumulation = strategy::accumulation(value),
         ("output_time", _) => strategy.output_time = strategy::output_time(value).unwrap(),
+        ("rows", "gathered") => {}
         ("closing", "always") => strategy.closing = ClosingBehavior::Always,
         ("closing", "if_nonempty") => strategy.closing = ClosingBehavior::IfNonEmpty,
         ("on_time", "always") => strategy.on_time = OnTimeBehavior::Always,

@@ -25,7 +25,7 @@ impl Lowering<'_> {
         let strategy = &self.strategies.get(&input.strategy).strategy;
         // Combined before, an element that is late takes its time from those that are not.
         let keeps_times = strategy.output_time != OutputTime::Earliest || !input.unbounded;
-        let lifts = allows_lifting(&strategy.trigger) && keeps_times;
+        let lifts = allows_lifting(&strategy.trigger, input.unbounded) && keeps_times;
         match combine.accumulator {
             Some(accumulator) if lifts => self.lifted(combine, accumulator),
             _ if !transform.subtransforms.is_empty() => Ok(Next::Descend),

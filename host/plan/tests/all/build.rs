@@ -220,6 +220,10 @@ fn trigger(term: &Term) -> Trigger {
             early_firings: Some(Box::new(trigger(&term.parts[0]))),
             late_firings: None,
         })),
+        "late" => Kind::AfterEndOfWindow(Box::new(t::AfterEndOfWindow {
+            early_firings: None,
+            late_firings: Some(Box::new(trigger(&term.parts[0]))),
+        })),
         "repeat" => Kind::Repeat(Box::new(t::Repeat { subtrigger: Some(Box::new(trigger(&term.parts[0]))) })),
         "all" => Kind::AfterAll(t::AfterAll { subtriggers: parts() }),
         "any" => Kind::AfterAny(t::AfterAny { subtriggers: parts() }),

@@ -1,4 +1,7 @@
 //! Elements come in: `ReduceFnRunner.processElements`, for the rows of one key in one call.
+//!
+//! Which rows share a call is an accident. A trigger that counts them is therefore asked after each, as in Flink, unless rows are
+//! gathered on purpose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,9 +22,19 @@ use crate::arrivals::{Arrival, Arrivals, Window};
 const CHUNK_BYTES: usize = 128 << 10;
 
 impl Bundle<'_> {
-    /// All rows of one key. Firing is decided once, when all of them are in.
+    /// All rows of one key.
     pub(super) fn batch(&mut self, arrivals: &Arrivals<'_>, group: &[Arrival]) -> Result<(), Error> {
         let key = arrivals.key(&group[0]);
+        let mut rows = group.to_vec();
+        while !rows.is_empty() {
+            rows = self.rows(key, arrivals, &rows)?;
+        }
+        Ok(())
+    }
+
+    /// Takes rows of one key in. Returns those that are left over because a window that merges has closed on the way: new windows
+    /// do not merge with it.
+    fn rows(&mut self, key: &[u8], arrivals: &Arrivals<'_>, group: &[Arrival]) -> Result<Vec<Arrival>, Error> {
         let mut by_window: BTreeMap<Window, Vec<Arrival>> = BTreeMap::new();
         for arrival in group {
             let window = &arrivals.windows[arrival.window as usize];
@@ -33,27 +46,60 @@ impl Bundle<'_> {
         if let Some(merges) = self.cells.merges {
             by_window = self.merge(merges, key, by_window)?;
         }
+        let mut left_over = Vec::new();
         for (window, rows) in by_window {
             let mut loaded = self.load(key, &window)?;
-            if loaded.now.is_closed() {
-                self.dropped += rows.len() as u64;
-                continue;
+            let left = if loaded.now.is_closed() { &rows[..] } else { self.fire_by_rows(key, &mut loaded, arrivals, &rows)? };
+            match self.cells.merges {
+                Some(_) if left.len() < rows.len() => left_over.extend_from_slice(left),
+                _ => self.dropped += left.len() as u64,
             }
-            self.add(key, &mut loaded, arrivals, &rows);
-            if self.machine(&mut loaded).should_fire() {
-                if self.panes.full() {
-                    loaded.now.timers.deferred = true;
-                } else {
-                    self.panes.count_key();
-                    self.emit(key, &mut loaded, false)?;
-                }
+            if left.len() < rows.len() {
+                self.store(key, loaded);
             }
-            self.store(key, loaded);
         }
-        Ok(())
+        Ok(in_order(left_over))
     }
 
-    /// Takes rows into an open window: values, holds, timers, trigger.
+    /// Takes rows into an open window, and fires whenever they make its trigger ready. Returns the rows behind the one that has
+    /// closed it.
+    fn fire_by_rows<'r>(
+        &mut self,
+        key: &[u8],
+        loaded: &mut Loaded,
+        arrivals: &Arrivals<'_>,
+        rows: &'r [Arrival],
+    ) -> Result<&'r [Arrival], Error> {
+        let mut left = rows;
+        while !left.is_empty() && !loaded.now.is_closed() {
+            let may_fire = if self.cells.by_row { !self.panes.full_of_bytes() } else { !self.panes.full() };
+            let at_once = if self.cells.by_row && may_fire { 1 } else { left.len() };
+            let (taken, ready) = self.until_ready(loaded, left.len(), at_once);
+            self.add(key, loaded, arrivals, &left[..taken]);
+            left = &left[taken..];
+            if ready && may_fire {
+                self.panes.count_key();
+                self.emit(key, loaded, false)?;
+            } else if ready {
+                loaded.now.timers.deferred = true;
+            }
+        }
+        Ok(left)
+    }
+
+    /// Tells the trigger of up to `rows` rows, some `at_once`, until it is ready. Returns how many it took, and whether it is.
+    fn until_ready(&self, loaded: &mut Loaded, rows: usize, at_once: usize) -> (usize, bool) {
+        let mut machine = self.machine(loaded);
+        let (mut taken, mut ready) = (0, false);
+        while taken < rows && !ready {
+            machine.on_elements(at_once as u64);
+            taken += at_once;
+            ready = machine.should_fire();
+        }
+        (taken, ready)
+    }
+
+    /// Takes rows into an open window: values, holds, timers.
     fn add(&mut self, key: &[u8], loaded: &mut Loaded, arrivals: &Arrivals<'_>, rows: &[Arrival]) {
         for row in rows {
             self.add_hold(loaded, arrivals.timestamp(row));
@@ -62,7 +108,6 @@ impl Bundle<'_> {
         loaded.now.since_pane += rows.len() as u64;
         loaded.now.values += rows.len() as u64;
         loaded.now.timers.expiry = true;
-        self.machine(loaded).on_elements(rows.len() as u64);
     }
 
     /// An element holds the watermark unless it is too late for that; then its window does, until it expires.
