@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::{GateMapping, SideGate, StageShape, Topology, Upstream};
-use model::windowing::{Trigger, WindowFn};
+use model::windowing::WindowFn;
 use model::{ShardId, StageId};
 use plan::{Head, Input, Plan, Reader, SideInput, Stage, WindowMapping};
 use worker::{Delivery, PortSpec, Routing, SinkSpec, StageSpec, TimerFamily, TransformSpec};
@@ -13,7 +13,7 @@ pub fn topology(plan: &Plan, shards: u32, shard: ShardId) -> Topology {
     Topology { shards, shard, stages: plan.stages.iter().map(shape).collect() }
 }
 
-/// Grouping stages that may wait for all of their input: it is bounded, and their trigger could fire before its end.
+/// Grouping stages that may wait for all of their input: it is bounded, and their trigger counts elements.
 pub fn gathering(plan: &Plan) -> Vec<StageId> {
     let mut unbounded = vec![false; plan.stages.len()];
     for (index, stage) in plan.stages.iter().enumerate() {
@@ -21,8 +21,8 @@ pub fn gathering(plan: &Plan) -> Vec<StageId> {
         let endless = matches!(stage.head, Head::Restrictions { unbounded: true } | Head::Script);
         unbounded[index] = endless || stage.inputs.iter().any(from);
     }
-    let early = |head: &Head| matches!(head, Head::Grouping(strategy) if strategy.trigger != Trigger::Default);
-    let stages = plan.stages.iter().filter(|stage| !unbounded[stage.id.0 as usize] && early(&stage.head));
+    let counts = |head: &Head| matches!(head, Head::Grouping(strategy) if strategy.trigger.counts_elements());
+    let stages = plan.stages.iter().filter(|stage| !unbounded[stage.id.0 as usize] && counts(&stage.head));
     stages.map(|stage| stage.id).collect()
 }
 

@@ -125,6 +125,32 @@ pub enum Trigger {
     Repeat(Box<Trigger>),
 }
 
+impl Trigger {
+    /// Whether it looks at single elements: some part of it counts them, or is ready with each. What else it looks at, times,
+    /// does not hang on which elements come together.
+    ///
+    /// ```
+    /// use model::windowing::Trigger;
+    ///
+    /// assert!(!Trigger::Repeat(Box::new(Trigger::AfterSynchronizedProcessingTime)).counts_elements());
+    /// assert!(Trigger::OrFinally(Box::new(Trigger::Never), Box::new(Trigger::ElementCount(3))).counts_elements());
+    /// ```
+    pub fn counts_elements(&self) -> bool {
+        match self {
+            Trigger::Always | Trigger::ElementCount(_) => true,
+            Trigger::Default | Trigger::Never | Trigger::AfterProcessingTime(_) | Trigger::AfterSynchronizedProcessingTime => {
+                false
+            }
+            Trigger::AfterEndOfWindow { early, late } => early.iter().chain(late).any(|part| part.counts_elements()),
+            Trigger::AfterAll(parts) | Trigger::AfterAny(parts) | Trigger::AfterEach(parts) => {
+                parts.iter().any(Trigger::counts_elements)
+            }
+            Trigger::OrFinally(main, finally) => main.counts_elements() || finally.counts_elements(),
+            Trigger::Repeat(part) => part.counts_elements(),
+        }
+    }
+}
+
 /// A step from the time of the first element to the time of firing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimestampTransform {

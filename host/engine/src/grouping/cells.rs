@@ -100,7 +100,7 @@ impl Cells {
             return Err("sessions whose windows are no intervals".into());
         }
         let tree = Tree::new(&strategy.trigger)?;
-        let (names, by_row) = (Names::new(stage), tree.counts());
+        let (names, by_row) = (Names::new(stage), strategy.trigger.counts_elements());
         Ok(Cells { names, coder, window_coder, strategy, tree, merges, by_row, index: Index::default() })
     }
 

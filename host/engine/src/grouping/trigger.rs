@@ -82,11 +82,6 @@ impl Tree {
         Ok(node)
     }
 
-    /// Whether it looks at single elements: some part of it counts them, or is ready with each.
-    pub(super) fn counts(&self) -> bool {
-        self.nodes.iter().any(|node| matches!(node.kind, Kind::Count(_) | Kind::Always))
-    }
-
     /// The slots of a new window.
     pub(super) fn slots(&self) -> Vec<Slot> {
         vec![Slot::default(); self.nodes.len()]

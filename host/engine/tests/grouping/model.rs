@@ -63,7 +63,7 @@ struct Now {
 
 impl Model {
     pub(crate) fn new(strategy: &WindowingStrategy, gathered: bool) -> Self {
-        let by_row = !gathered && counts(&strategy.trigger);
+        let by_row = !gathered && strategy.trigger.counts_elements();
         Model { strategy: strategy.clone(), by_row, windows: BTreeMap::new(), active: BTreeMap::new(), dropped: 0 }
     }
 
@@ -318,17 +318,6 @@ impl Model {
         let triggers: Vec<_> = sources.iter().map(|source| &source.trigger).collect();
         merged.trigger.on_merge(&triggers, now, &mut merged.timers);
         self.windows.insert((key.to_string(), result), merged);
-    }
-}
-
-fn counts(trigger: &Trigger) -> bool {
-    match trigger {
-        Trigger::Always | Trigger::ElementCount(_) => true,
-        Trigger::Default | Trigger::Never | Trigger::AfterProcessingTime(_) | Trigger::AfterSynchronizedProcessingTime => false,
-        Trigger::AfterEndOfWindow { early, late } => early.iter().chain(late).any(|part| counts(part)),
-        Trigger::AfterAll(parts) | Trigger::AfterAny(parts) | Trigger::AfterEach(parts) => parts.iter().any(counts),
-        Trigger::Repeat(part) => counts(part),
-        Trigger::OrFinally(main, finally) => counts(main) || counts(finally),
     }
 }
 
