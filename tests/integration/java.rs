@@ -1,9 +1,9 @@
-//! A Java word count by the stock portable runner, over LOOPBACK.
+//! The stock Java SDK over LOOPBACK: a word count, and Beam's own ValidatesRunner tests with no category left out.
 
 use std::process::Command;
 
 use crate::server::{Server, output, root};
-use crate::words;
+use crate::{verdicts, words};
 
 /// The characters of words in the Java pipeline.
 const WORD: &str = "A-Za-z0-9";
@@ -16,4 +16,14 @@ fn word_count() {
     let mut java = Command::new(root().join("tests/beam/java/run-wordcount.sh"));
     output(java.arg(server.endpoint()).arg(&book).arg(folder.path().join("counts")));
     words::assert_equal(&words::in_folder(folder.path(), "counts"), &words::by_coreutils(&book, WORD));
+}
+
+#[test]
+fn validates_runner() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut suite = Command::new(root().join("tests/beam/java/run-suite.sh"));
+    let said = suite.arg(server.endpoint()).arg(folder.path()).output().unwrap();
+    let log = format!("{}{}", String::from_utf8_lossy(&said.stderr), verdicts::end_of(&folder.path().join("log.txt")));
+    verdicts::check(&folder.path().join("table.tsv"), "java.txt", 396, &log);
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod server;
+mod verdicts;
 mod words;
 
 mod beam_suite;
@@ -15,4 +16,5 @@ mod java;
 mod kill;
 mod reports;
 mod small_jobs;
+mod wheel;
 mod wordcount;

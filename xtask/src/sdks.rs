@@ -21,7 +21,7 @@ const GO_ARCHIVES: &[(&str, &str, &str)] = &[
 
 /// What the script of the Go tests calls besides Go.
 const GO_NEEDS: &[Need] = &[
-    Need { what: "bc", there: || answers("bc", "--version"), packages: "bc" },
+    Need { what: "python3", there: || answers("python3", "--version"), packages: "python3" },
     Need { what: "curl", there: || answers("curl", "--version"), packages: "curl ca-certificates" },
 ];
 

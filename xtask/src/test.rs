@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -11,20 +12,20 @@ use crate::steps::{GUESTS, HOST, cargo, command, output, root, run, step, target
 pub(crate) fn run_all(filter: &[String]) -> Result<()> {
     crate::setup::toolchain()?;
     let python = crate::setup::python()?;
-    let wanted = |test: &str| filter.is_empty() || filter.iter().any(|word| test.contains(word.as_str()));
-    let go = if wanted("go::word_count") { crate::sdks::go()? } else { None };
-    if wanted("java::word_count") {
-        crate::sdks::java()?;
-    }
     build()?;
     crate::component::build_all()?;
+    let chosen = chosen(filter)?;
+    let uses = |sdk: &str| chosen.iter().any(|test| test.starts_with(sdk));
+    let go = if uses("go::") { crate::sdks::go()? } else { None };
+    if uses("java::") {
+        crate::sdks::java()?;
+    }
     if filter.is_empty() {
         run(&mut cargo(&[&["test", "--quiet"], GUESTS].concat())).context("tests of the guests")?;
         run(&mut cargo(&[&["test", "--quiet"], HOST, &["--exclude", "tests"]].concat())).context("tests of the crates")?;
         wrapper(&python)?;
     }
-    let mut integration = cargo(&[&["test"], HOST, &["--test", "integration", "--"]].concat());
-    integration.args(filter);
+    let mut integration = integration(filter, &[]);
     integration.env("PURLIN_BINARY", target().join("release/purlin"));
     integration.env("PURLIN_PYTHON", python.join("bin/python"));
     integration.env("PURLIN_COMPONENTS", crate::component::folder());
@@ -32,6 +33,19 @@ pub(crate) fn run_all(filter: &[String]) -> Result<()> {
         integration.env("PATH", path_with(folder)?);
     }
     run(&mut integration).context("integration tests")
+}
+
+/// The integration tests that a filter chooses, to be run or, with other `arguments`, to be told about.
+fn integration(filter: &[String], arguments: &[&str]) -> Command {
+    let mut integration = cargo(&[&["test"], HOST, &["--test", "integration", "--"], arguments].concat());
+    integration.args(filter);
+    integration
+}
+
+/// Their names.
+fn chosen(filter: &[String]) -> Result<Vec<String>> {
+    let list = output(&mut integration(filter, &["--list"])).context("build the integration tests")?;
+    Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_string).collect())
 }
 
 /// The folders that programs are looked for in, with one more before them.
