@@ -25,5 +25,5 @@ fn validates_runner() {
     let mut suite = Command::new(root().join("tests/beam/java/run-suite.sh"));
     let said = suite.arg(server.endpoint()).arg(folder.path()).output().unwrap();
     let log = format!("{}{}", String::from_utf8_lossy(&said.stderr), verdicts::end_of(&folder.path().join("log.txt")));
-    verdicts::check(&folder.path().join("table.tsv"), "java.txt", 396, &log);
+    verdicts::check(&folder.path().join("table.tsv"), "java.txt", 406, &log);
 }

@@ -6,7 +6,7 @@
 #   run_wheel.sh DirectRunner|FnApiRunner OUTDIR FILE...   the same on one of Python's own
 # Environment: VENV (virtual environment with requirements.txt), ENV_TYPE, MARK
 #   (pytest -m), TEST_TIMEOUT (seconds), EXTRA_OPTS (more pipeline options),
-#   PYTEST_ARGS.
+#   SERVER_OPTS (more words for BINARY), PYTEST_ARGS.
 # OUTDIR/table.tsv: see junit2tab.py. OUTDIR/log.txt: what pytest and the servers say.
 set -u
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -19,7 +19,7 @@ server=
 trap '[ -z "$server" ] || kill $server 2>/dev/null' EXIT
 start() {
   port=$("$VENV/bin/python" -c 'import socket; s = socket.socket(); s.bind(("localhost", 0)); print(s.getsockname()[1])')
-  "$BINARY" --job_port "$port" --serve_http=false >>"$OUT/log.txt" 2>&1 &
+  "$BINARY" --job_port "$port" --serve_http=false ${SERVER_OPTS:-} >>"$OUT/log.txt" 2>&1 &
   server=$!
   for _ in $(seq 100); do (exec 3<>"/dev/tcp/localhost/$port") 2>/dev/null && return; sleep 0.1; done
   echo "the server does not start" >&2; exit 2
