@@ -85,6 +85,7 @@ fn engine(time_sorted: bool) -> Engine {
         head,
         inputs,
         gates: Vec::new(),
+        timer_names: Vec::new(),
         input_coder: Coder::Kv(Box::new(Coder::StringUtf8), Box::new(Coder::Bytes)),
         window_coder: WindowCoder::Interval,
     };
@@ -97,6 +98,7 @@ fn entry(offset: u64) -> Entry {
     Entry {
         position: Position { broadcast: false, offset },
         stage: STAGE,
+        producer: (SOURCE, ShardId(0)),
         remaining: std::iter::once(0..BUNDLE_ROWS as u32).collect(),
         bytes: BUNDLE_ROWS * ROW_BYTES as u64,
         rows: BUNDLE_ROWS as u32,

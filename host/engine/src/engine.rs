@@ -4,6 +4,8 @@
 //! everything that belongs together (all initial entries, all entries of a commit and the reports behind them) must be
 //! fed before the next call of [`Engine::next`], [`Engine::group`] or [`Engine::reports`].
 
+mod status;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -15,11 +17,10 @@ use crate::grouping::{Clocks, Limits, WindowMerger};
 use crate::inflight::{InFlight, Work};
 use crate::kept::{Delta, Kept};
 use crate::keyed::{self, Readied};
-use crate::pending::{Entry, EntryRows, Pending, Position, Wait};
+use crate::pending::{Entry, EntryRows, Pending};
 use crate::policy::{InputLimits, Options};
 use crate::schedule::{Load, PASSED_OVER_MAX, Schedule};
 use crate::state::KeyedState;
-use crate::stuck::{HeldBy, Producer, StageStatus};
 use crate::topology::{StageShape, Topology};
 use crate::watermark::Watermarks;
 
@@ -36,6 +37,7 @@ use crate::watermark::Watermarks;
 ///     name: "impulse".into(),
 ///     head: Head::Plain,
 ///     inputs: vec![],
+///     timer_names: vec![],
 ///     gates: vec![],
 ///     input_coder: Coder::Bytes,
 ///     window_coder: WindowCoder::Global,
@@ -45,6 +47,7 @@ use crate::watermark::Watermarks;
 /// engine.entry(Entry {
 ///     position: Position { broadcast: false, offset: 0 },
 ///     stage: StageId(0),
+///     producer: (StageId(0), ShardId(0)),
 ///     remaining: vec![0..1],
 ///     bytes: 1,
 ///     rows: 1,
@@ -304,11 +307,6 @@ impl Engine {
         self.in_flight.is_empty()
     }
 
-    /// How every stage stood when the last decision was made.
-    pub fn status(&self) -> Vec<StageStatus> {
-        self.stages.iter().map(|stage| self.stage_status(stage)).collect()
-    }
-
     /// Moves watermarks and lets entries through, for all stages of which something was heard.
     fn settle(&mut self) {
         for id in std::mem::take(&mut self.touched) {
@@ -395,74 +393,6 @@ impl Engine {
         let input_watermark = self.watermarks.input(stage);
         let (complete, now_ms) = (upstream == Timestamp::MAX, self.due_ms());
         keyed::Clocks { input_watermark, complete, now_ms, setters_ahead: Duration(0), draining: self.draining }
-    }
-
-    fn stage_status(&self, stage: &Stage) -> StageStatus {
-        let Stage { id, shape, pending, kept, dropped_rows, .. } = stage;
-        StageStatus {
-            stage: *id,
-            name: shape.name.clone(),
-            pending_entries: pending.entries(),
-            pending_rows: pending.rows(),
-            pending_bytes: pending.open_bytes() + pending.gated_bytes(),
-            gated_entries: pending.gated_entries(),
-            delayed_entries: pending.delayed_entries(),
-            in_flight: self.in_flight.of(*id).map(|bundle| (bundle, self.in_flight.rows_of(*id))),
-            groups: kept.summary(),
-            input_watermark: self.watermarks.input(*id),
-            output_watermark: self.watermarks.output(*id),
-            dropped_rows: *dropped_rows,
-            held_by: self.held_by(stage),
-        }
-    }
-
-    /// The least of what enters the output watermark; of equals the one nearest to the output.
-    fn held_by(&self, stage: &Stage) -> HeldBy {
-        if self.watermarks.output(stage.id) == Timestamp::MAX {
-            return HeldBy::Nothing;
-        }
-        let upstream = self.upstream_of(stage);
-        let upstream_at = upstream.as_ref().map_or(Timestamp::MAX, |(at, _)| *at);
-        let kept = stage.kept.hold();
-        if let Some((hold, entry)) = stage.pending.min_hold()
-            && hold <= kept.min(upstream_at)
-        {
-            return self.held_by_entry(stage, entry, hold);
-        }
-        match upstream {
-            Some((at, upstream)) if at < kept => upstream,
-            _ => stage.kept.held_by(),
-        }
-    }
-
-    /// What comes before a stage, and how far it has come.
-    fn upstream_of(&self, stage: &Stage) -> Option<(Timestamp, HeldBy)> {
-        if let Some(watermark) = self.watermarks.script_of(stage.id) {
-            return Some((watermark, HeldBy::Script { watermark }));
-        }
-        let (id, shard, watermark) = self.watermarks.slowest_input(&stage.shape.inputs)?;
-        Some((watermark, HeldBy::Upstream(self.producer(id, shard, watermark))))
-    }
-
-    fn held_by_entry(&self, stage: &Stage, entry: Position, hold: Timestamp) -> HeldBy {
-        let closed = |window_end| stage.shape.gates.iter().find(|gate| !gate::is_open(gate, &self.watermarks, window_end));
-        match stage.pending.wait(entry).expect("an entry that holds is pending") {
-            Wait::SideInputs { window_end } if let Some(gate) = closed(window_end) => HeldBy::SideInput {
-                entry,
-                hold,
-                side_input: gate.name.clone(),
-                required: gate.mapping.required(window_end),
-                producer: self.watermarks.slowest_producer(&gate.producers).map(|(id, shard, at)| self.producer(id, shard, at)),
-            },
-            Wait::Commit if let Some(bundle) = self.in_flight.of(stage.id) => HeldBy::InFlight { bundle, hold },
-            Wait::Until { not_before_ms } => HeldBy::Delayed { entry, hold, not_before_ms },
-            Wait::SideInputs { .. } | Wait::Commit | Wait::Turn => HeldBy::Pending { entry, hold },
-        }
-    }
-
-    fn producer(&self, stage: StageId, shard: ShardId, watermark: Timestamp) -> Producer {
-        let name = self.stages[stage.0 as usize].shape.name.clone();
-        Producer { stage, name, shard, watermark }
     }
 }
 

@@ -177,10 +177,15 @@ impl Grouping {
     /// The time that the stage's output watermark may reach but not pass: the least hold of all open panes and of event
     /// timers that are not yet fired. MAX if there is none.
     pub fn hold(&self) -> Timestamp {
+        self.holder().map_or(Timestamp::MAX, |(hold, _)| hold)
+    }
+
+    /// The least hold and the last timestamp of a window that has it.
+    pub fn holder(&self) -> Option<(Timestamp, Timestamp)> {
         match &self.path {
-            Path::Runs(runs) => runs.hold(),
-            Path::Cells(cells) => cells.hold(),
-            Path::Refused(_) => Timestamp::MAX,
+            Path::Runs(runs) => runs.holder(),
+            Path::Cells(cells) => cells.holder(),
+            Path::Refused(_) => None,
         }
     }
 

@@ -79,6 +79,11 @@ impl<Delta> InFlight<Delta> {
         self.by_stage[stage.0 as usize]
     }
 
+    /// Whether the bundle of a stage is done and waits for its commit.
+    pub(crate) fn is_finished(&self, stage: StageId) -> bool {
+        self.of(stage).is_some_and(|bundle| self.bundles[&bundle].finished.is_some())
+    }
+
     /// Rows of the bundle of a stage.
     pub(crate) fn rows_of(&self, stage: StageId) -> usize {
         let entries = self.of(stage).map(|bundle| self.bundles[&bundle].entries.as_slice()).unwrap_or_default();

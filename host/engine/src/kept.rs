@@ -103,15 +103,12 @@ impl Kept {
         }
     }
 
-    /// What has the least hold.
-    pub(crate) fn held_by(&self) -> HeldBy {
+    /// What has the least hold. Timer families have `timer_names`.
+    pub(crate) fn held_by(&self, timer_names: &[String]) -> HeldBy {
         match self {
-            Kept::Groups(grouping) if grouping.hold() < Timestamp::MAX => HeldBy::Group { hold: grouping.hold() },
-            Kept::Keys(keys) => match keys.holder() {
-                Some((key, waits_for)) => HeldBy::Key { hold: keys.hold(), key: hex(key), waits_for },
-                None => HeldBy::Nothing,
-            },
-            Kept::Nothing | Kept::Groups(_) => HeldBy::Nothing,
+            Kept::Nothing => HeldBy::Nothing,
+            Kept::Groups(grouping) => grouping.holder().map_or(HeldBy::Nothing, |(hold, end)| HeldBy::Window { hold, end }),
+            Kept::Keys(keys) => keys.held_by(timer_names),
         }
     }
 
@@ -148,12 +145,4 @@ impl Kept {
             Kept::Nothing | Kept::Keys(_) => None,
         }
     }
-}
-
-/// Bytes of a key that a report shows.
-const SHOWN_BYTES_MAX: usize = 16;
-
-fn hex(key: &[u8]) -> String {
-    let shown: String = key.iter().take(SHOWN_BYTES_MAX).map(|byte| format!("{byte:02x}")).collect();
-    if key.len() > SHOWN_BYTES_MAX { shown + ".." } else { shown }
 }

@@ -31,6 +31,7 @@ use self::agenda::{Agenda, Floors};
 use self::names::{Domain, Item, Kind, Names, Pair};
 use crate::error::Error;
 use crate::state::KeyedState;
+use crate::stuck::{self, Due, HeldBy};
 
 /// What a bundle of a keyed stage is to run: rows or timers of any number of keys, but never both for one key.
 #[derive(Debug, Default)]
@@ -166,10 +167,29 @@ impl Keys {
         self.agenda.holder().map_or(Timestamp::MAX, |(hold, _)| hold)
     }
 
-    /// What has the least hold, for reports: its key, and what is to come for it.
-    pub(crate) fn holder(&self) -> Option<(&[u8], String)> {
-        let (_, item) = self.agenda.holder()?;
-        Some((&item.pair.key, item.to_string()))
+    /// What has the least hold, for reports. Timer families have `names`.
+    pub(crate) fn held_by(&self, names: &[String]) -> HeldBy {
+        let Some((hold, item)) = self.agenda.holder() else { return HeldBy::Nothing };
+        let due = match item.kind {
+            Kind::Row { .. } => Due::Row { time: item.time },
+            Kind::Timer { family, .. } => {
+                let known = names.get(family as usize).cloned();
+                Due::Timer {
+                    family: known.unwrap_or_else(|| format!("family {family}")),
+                    domain: match item.domain {
+                        Domain::Event => TimeDomain::Event,
+                        Domain::Processing => TimeDomain::Processing,
+                    },
+                    time: item.time,
+                }
+            }
+            Kind::Expiry => Due::Expiry { time: item.time },
+        };
+        let key = match &self.input_coder {
+            Coder::Kv(key, _) => stuck::shown_key(key, &item.pair.key),
+            other => stuck::shown_key(other, &item.pair.key),
+        };
+        HeldBy::Key { hold, key, due }
     }
 
     fn bundle<'a>(
@@ -248,18 +268,5 @@ impl Bundle<'_> {
         }
         let agenda = self.floors.first(&self.keys.names, self.state, self.next_row)?;
         Ok(Delta { agenda, expired: self.expired })
-    }
-}
-
-impl std::fmt::Display for Item {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (&self.kind, self.domain) {
-            (Kind::Row { .. }, _) => write!(f, "a row that waits to be sorted until {}", self.time),
-            (Kind::Timer { family, .. }, Domain::Event) => write!(f, "a timer of family {family} at {}", self.time),
-            (Kind::Timer { family, .. }, Domain::Processing) => {
-                write!(f, "a timer of family {family} at {} ms of processing time", self.time)
-            }
-            (Kind::Expiry, _) => write!(f, "its window, which expires at {}", self.time),
-        }
     }
 }

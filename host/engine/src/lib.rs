@@ -38,5 +38,5 @@ pub use keyed::Readied;
 pub use pending::{Entry, EntryRows, Position};
 pub use policy::{BundlePolicy, Options};
 pub use state::{KeyedState, StateError};
-pub use stuck::{HeldBy, Producer, StageStatus};
+pub use stuck::{HeldBy, Producer, StageStatus, Times};
 pub use topology::*;

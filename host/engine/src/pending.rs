@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use model::{Duration, StageId, Timestamp};
+use model::{Duration, ShardId, StageId, Timestamp};
 
 use crate::policy::InputLimits;
 use crate::rows;
@@ -42,6 +42,8 @@ pub struct Entry {
     pub position: Position,
     /// The stage that consumes it.
     pub stage: StageId,
+    /// The stage and shard that wrote it, for reports. Its own stage: rows from outside, or what is left of restrictions.
+    pub producer: (StageId, ShardId),
     /// Rows that were not consumed yet, ascending and disjoint; at least one.
     pub remaining: Vec<Range<u32>>,
     /// Bytes of all its rows.
@@ -77,6 +79,7 @@ pub(crate) enum Wait {
 
 #[derive(Debug)]
 struct Kept {
+    producer: (StageId, ShardId),
     remaining: Vec<Range<u32>>,
     rows: u32,
     bytes: u64,
@@ -116,10 +119,11 @@ pub(crate) struct Pending {
 impl Pending {
     /// Adds an entry, whose rows must not be here already.
     pub(crate) fn insert(&mut self, entry: Entry) {
-        let Entry { position, stage, remaining, bytes, rows, hold, window_end, not_before_ms } = entry;
+        let Entry { position, stage, producer, remaining, bytes, rows, hold, window_end, not_before_ms } = entry;
         rows::assert_sane(&remaining, rows, "rows of an entry");
         assert!(!remaining.is_empty(), "entry {position} for {stage} has no rows");
-        let kept = Kept { remaining, rows, bytes, hold: hold_of(hold), window_end, not_before_ms, taken: 0, gated: true };
+        let kept =
+            Kept { producer, remaining, rows, bytes, hold: hold_of(hold), window_end, not_before_ms, taken: 0, gated: true };
         self.rows += kept.rows_left() as u64;
         self.gated_bytes += kept.bytes_of(kept.rows_left());
         self.holds.insert((kept.hold, position));
@@ -241,6 +245,11 @@ impl Pending {
             Some(not_before_ms) if !self.ready.contains(&position) => Wait::Until { not_before_ms },
             _ => Wait::Turn,
         })
+    }
+
+    /// Who wrote an entry, while rows of it are left.
+    pub(crate) fn producer(&self, position: Position) -> Option<(StageId, ShardId)> {
+        self.entries.get(&position).map(|kept| kept.producer)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

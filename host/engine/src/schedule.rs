@@ -76,6 +76,12 @@ impl Schedule {
         Some(self.deepest_first[chosen].id)
     }
 
+    /// Whether a stage is a source that could run but for what waits below it.
+    pub(crate) fn stops(&self, loads: &[Load], stage: StageId) -> bool {
+        let eligible = self.eligible(loads);
+        loads[stage.0 as usize].ready && !eligible.iter().any(|index| self.deepest_first[*index].id == stage)
+    }
+
     /// Indexes of the stages that may start, in order of preference.
     fn eligible(&self, loads: &[Load]) -> Vec<usize> {
         let (mut stages, mut sources) = (Vec::new(), Vec::new());

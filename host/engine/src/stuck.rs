@@ -1,13 +1,19 @@
 //! What a stage has, and what holds its watermark: for `jobs describe` and for the report of a job that cannot go on.
 //!
-//! Nothing here decides anything.
+//! ```text
+//!   what comes in       rows that are not consumed, a TestStream, a stage before     holds the input watermark
+//!   what is kept        windows, timers, rows to be sorted                           holds the output watermark besides
+//! ```
+//!
+//! Nothing here decides anything. `words` says how all this is told.
 
-use std::fmt;
+mod words;
 
-use model::{BundleId, ShardId, StageId, Timestamp};
+use model::{BundleId, Coder, Reader, ShardId, StageId, TimeDomain, Timestamp};
 
 use crate::grouping::Summary;
 use crate::pending::Position;
+pub use words::{Plain, Times};
 
 /// A stage of one shard as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +44,8 @@ pub struct StageStatus {
     pub dropped_rows: u64,
     /// What holds the output watermark.
     pub held_by: HeldBy,
+    /// What holds the input watermark: the same, unless the stage keeps something.
+    pub input_held_by: HeldBy,
 }
 
 /// What keeps a watermark from moving on.
@@ -45,63 +53,117 @@ pub struct StageStatus {
 pub enum HeldBy {
     /// Nothing: it is at the end.
     Nothing,
-    /// An entry that waits for its turn.
-    Pending {
-        /// The entry.
-        entry: Position,
-        /// What it holds at.
-        hold: Timestamp,
-    },
-    /// An entry with rows in the bundle in flight.
-    InFlight {
-        /// The bundle.
-        bundle: BundleId,
-        /// What it holds at.
-        hold: Timestamp,
-    },
-    /// An entry, mostly a residual, whose processing time has not come.
-    Delayed {
-        /// The entry.
-        entry: Position,
-        /// What it holds at.
-        hold: Timestamp,
-        /// Processing time in milliseconds at which it may be processed.
-        not_before_ms: i64,
-    },
-    /// An entry whose side input is not complete.
-    SideInput {
-        /// The entry.
-        entry: Position,
-        /// What it holds at.
-        hold: Timestamp,
-        /// The side input's transform and tag.
-        side_input: String,
-        /// The time that the side input's watermark must pass.
-        required: Timestamp,
-        /// The slowest producer of the side input, its name, shard and watermark.
-        producer: Option<Producer>,
-    },
+    /// Rows that are not consumed.
+    Rows(HeldRows),
     /// An open window of a grouping stage.
-    Group {
+    Window {
         /// What it holds at.
         hold: Timestamp,
+        /// Its last timestamp.
+        end: Timestamp,
     },
-    /// A timer of a keyed stage, a window that is to expire, or a row that is to be sorted.
+    /// Something that is to come for a key of a keyed stage.
     Key {
         /// What it holds at.
         hold: Timestamp,
-        /// The beginning of its encoded key, in hexadecimal digits.
+        /// The beginning of the key, in quotes where it is text, else its encoding in hexadecimal digits.
         key: String,
-        /// What is to come for the key.
-        waits_for: String,
+        /// What is to come.
+        due: Due,
     },
-    /// The script that feeds the stage.
+    /// The TestStream that feeds the stage.
     Script {
         /// How far it has come.
         watermark: Timestamp,
     },
     /// A stage before this one.
     Upstream(Producer),
+}
+
+/// An entry with rows that are not consumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldRows {
+    /// The entry.
+    pub entry: Position,
+    /// Where its rows come from.
+    pub origin: Origin,
+    /// What they hold at.
+    pub hold: Timestamp,
+    /// What they wait for.
+    pub wait: RowsWait,
+}
+
+/// Where rows come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The job was given them at its beginning, or by a TestStream.
+    Outside,
+    /// They are what is left of restrictions.
+    Residual,
+    /// A stage made them.
+    Stage {
+        /// Which.
+        stage: StageId,
+        /// Its name.
+        name: String,
+        /// On which shard.
+        shard: ShardId,
+    },
+}
+
+/// What rows wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowsWait {
+    /// Their turn.
+    Turn,
+    /// More of their kind, so that triggers see them together.
+    More,
+    /// Fewer rows below: the backlog is at its bound.
+    Backlog,
+    /// Their time, mostly that of a residual.
+    Until {
+        /// Processing time in milliseconds.
+        not_before_ms: i64,
+    },
+    /// A side input that is not complete.
+    SideInput {
+        /// Its tag and transform.
+        name: String,
+        /// The last timestamp of the main window that needs it.
+        window_end: Timestamp,
+        /// The time that the side input's watermark must pass for that.
+        required: Timestamp,
+        /// The slowest producer of the side input.
+        producer: Option<Producer>,
+    },
+    /// The bundle that has them to end.
+    Bundle(BundleId),
+    /// The effects of the bundle that had them to be durable.
+    Commit(BundleId),
+}
+
+/// What is to come for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// A row that waits to be sorted.
+    Row {
+        /// Event time by which it is.
+        time: Timestamp,
+    },
+    /// A timer.
+    Timer {
+        /// Its family's name.
+        family: String,
+        /// What its time is compared with.
+        domain: TimeDomain,
+        /// When it fires.
+        time: Timestamp,
+    },
+    /// The end of its window.
+    Expiry {
+        /// When the window is forgotten, in event time.
+        time: Timestamp,
+    },
 }
 
 /// A producer and what it has promised.
@@ -117,54 +179,74 @@ pub struct Producer {
     pub watermark: Timestamp,
 }
 
-impl fmt::Display for StageStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} \"{}\": input {}, output {}", self.stage, self.name, self.input_watermark, self.output_watermark)?;
-        if self.pending_entries > 0 {
-            write!(f, ", pending rows: {} ({} bytes)", self.pending_rows, self.pending_bytes)?;
+impl StageStatus {
+    /// Whether what holds the output can only go when the input watermark moves, so that what holds that one counts too.
+    pub fn waits_for_input(&self) -> bool {
+        match &self.held_by {
+            HeldBy::Window { hold, end } => *hold.max(end) >= self.input_watermark,
+            HeldBy::Key { due, .. } => due.event_time().is_some_and(|time| time > self.input_watermark),
+            _ => false,
         }
-        if self.gated_entries > 0 {
-            write!(f, ", entries that wait for side inputs: {}", self.gated_entries)?;
+    }
+
+    /// The stage and shard that this one waits for, if it is not itself what holds.
+    pub fn waits_for(&self) -> Option<&Producer> {
+        let held_by = if self.waits_for_input() { &self.input_held_by } else { &self.held_by };
+        match held_by {
+            HeldBy::Upstream(producer) => Some(producer),
+            HeldBy::Rows(HeldRows { wait: RowsWait::SideInput { producer, .. }, .. }) => producer.as_ref(),
+            _ => None,
         }
-        if self.delayed_entries > 0 {
-            write!(f, ", entries that wait for their time: {}", self.delayed_entries)?;
-        }
-        if let Some((bundle, rows)) = self.in_flight {
-            write!(f, ", {bundle} in flight (rows: {rows})")?;
-        }
-        if let Some(Summary { windows, rows, bytes }) = self.groups.filter(|groups| groups.windows > 0) {
-            write!(f, ", open windows: {windows} (rows: {rows}, {bytes} bytes)")?;
-        }
-        if self.dropped_rows > 0 {
-            write!(f, ", dropped rows: {}", self.dropped_rows)?;
-        }
-        write!(f, "; {}", self.held_by)
     }
 }
 
-impl fmt::Display for HeldBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Due {
+    /// The time that the input watermark has to reach; none for what waits for the clock.
+    fn event_time(&self) -> Option<Timestamp> {
         match self {
-            HeldBy::Nothing => write!(f, "complete"),
-            HeldBy::Pending { entry, hold } => write!(f, "held at {hold} by pending entry {entry}"),
-            HeldBy::InFlight { bundle, hold } => write!(f, "held at {hold} by {bundle} in flight"),
-            HeldBy::Delayed { entry, hold, not_before_ms } => {
-                write!(f, "held at {hold} by entry {entry}, which waits until {not_before_ms} ms")
-            }
-            HeldBy::SideInput { entry, hold, side_input, required, producer } => {
-                write!(f, "held at {hold} by entry {entry}, which waits for side input \"{side_input}\" to pass {required}")?;
-                producer.iter().try_for_each(|producer| write!(f, ", {producer}"))
-            }
-            HeldBy::Group { hold } => write!(f, "held at {hold} by an open window"),
-            HeldBy::Key { hold, key, waits_for } => write!(f, "held at {hold} by key {key}, which has {waits_for}"),
-            HeldBy::Script { watermark } => write!(f, "waits for its script, which is at {watermark}"),
-            HeldBy::Upstream(producer) => write!(f, "waits for {producer}"),
+            Due::Timer { domain: TimeDomain::Processing, .. } => None,
+            Due::Row { time } | Due::Timer { time, .. } | Due::Expiry { time } => Some(*time),
         }
     }
 }
 
-impl fmt::Display for Producer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} \"{}\" on {}, which is at {}", self.stage, self.name, self.shard, self.watermark)
+/// Characters of a key that a report shows.
+const SHOWN_MAX: usize = 32;
+
+/// The beginning of an encoded key as people can read it.
+pub(crate) fn shown_key(coder: &Coder, key: &[u8]) -> String {
+    let text = match coder {
+        Coder::Bytes | Coder::StringUtf8 | Coder::LengthPrefix(_) => Reader::new(key).length_prefixed().ok(),
+        _ => None,
+    };
+    let text = text.and_then(|bytes| std::str::from_utf8(bytes).ok());
+    match text.filter(|text| !text.is_empty() && !text.chars().any(char::is_control)) {
+        Some(text) => format!("{:?}", shortened(text)),
+        None => shortened(&key.iter().take(SHOWN_MAX).map(|byte| format!("{byte:02x}")).collect::<String>()),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_shown_as_text_where_they_are_text() {
+        let check = |coder: Coder, key: &[u8], expected: &str| assert_eq!(shown_key(&coder, key), expected);
+        check(Coder::Bytes, b"\x03abc", "\"abc\"");
+        check(Coder::StringUtf8, b"\x02\xc3\xa9", "\"é\"");
+        check(Coder::Bytes, b"\x02a\n", "02610a");
+        check(Coder::Bytes, b"\x00", "00");
+        check(Coder::VarInt, b"\x61", "61");
+        let long = [&[40][..], &[b'k'; 40]].concat();
+        check(Coder::Bytes, &long, &format!("\"{}…\"", "k".repeat(32)));
+        check(Coder::VarInt, &[0xab; 40], &format!("{}…", "ab".repeat(16)));
     }
 }

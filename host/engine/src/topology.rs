@@ -23,6 +23,8 @@ pub struct StageShape {
     pub head: Head,
     /// Producers of the main input. A stage without any has its input watermark at MAX; initial entries may still be there.
     pub inputs: Vec<Upstream>,
+    /// Names of a keyed stage's timer families, for reports.
+    pub timer_names: Vec<String>,
     /// Side inputs whose readiness gates the main input per window.
     pub gates: Vec<SideGate>,
     /// Wire coder of rows in entries.

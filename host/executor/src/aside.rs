@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use model::{Batch, BundleId, ShardId};
+use model::{Batch, BundleId, ShardId, StageId};
 use worker::outputs::{OutputOptions, Payload};
 use worker::{Bundle, Outcome, Outputs, Slot, StageSpec};
 
 use crate::job::{Failure, Shared};
+use crate::report::{Activity, Work};
 
 /// A shard that waits looks this often whether the job stops.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -19,16 +20,18 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Aside {
     shared: Arc<Shared>,
     shard: ShardId,
+    /// The stage that asks.
+    stage: StageId,
     spec: Arc<StageSpec>,
     slot: Box<dyn Slot>,
     run: u64,
 }
 
 impl Aside {
-    /// Opens the stage.
-    pub fn open(shared: Arc<Shared>, shard: ShardId, spec: Arc<StageSpec>) -> Result<Self, Failure> {
+    /// Opens what `stage` asks.
+    pub fn open(shared: Arc<Shared>, shard: ShardId, stage: StageId, spec: Arc<StageSpec>) -> Result<Self, Failure> {
         let slot = shared.spec.workers[spec.environment.0 as usize].open(spec.clone(), shard)?;
-        Ok(Aside { shared, shard, spec, slot, run: 0 })
+        Ok(Aside { shared, shard, stage, spec, slot, run: 0 })
     }
 
     /// For messages.
@@ -38,6 +41,15 @@ impl Aside {
 
     /// What comes out of the stage for `input`. Ends early when the job stops.
     pub fn run(&mut self, input: Vec<Batch>) -> Result<Vec<Batch>, Failure> {
+        let activity = Activity::Aside { name: format!("\"{}\"", self.spec.name) };
+        let since_ms = self.shared.spec.clock.now_ms();
+        self.shared.progress.at_work(self.shard, self.stage, Work { since_ms, activity });
+        let answer = self.ask(input);
+        self.shared.progress.at_rest(self.shard, self.stage);
+        answer
+    }
+
+    fn ask(&mut self, input: Vec<Batch>) -> Result<Vec<Batch>, Failure> {
         let id = BundleId(self.run);
         self.run += 1;
         let (sender, answer) = mpsc::channel();

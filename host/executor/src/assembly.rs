@@ -41,13 +41,14 @@ fn shape(stage: &Stage) -> StageShape {
             Head::Script => engine::Head::Script,
         },
         inputs: stage.inputs.iter().filter_map(upstream).collect(),
-        gates: stage.side_inputs.iter().map(gate).collect(),
+        timer_names: stage.body.iter().flat_map(|body| &body.timer_families).map(|family| family.family.clone()).collect(),
+        gates: stage.side_inputs.iter().map(|side| gate(side, stage)).collect(),
         input_coder: stage.input_coder.clone(),
         window_coder: stage.input_windows,
     }
 }
 
-fn gate(side: &SideInput) -> SideGate {
+fn gate(side: &SideInput, reader: &Stage) -> SideGate {
     let mapping = match (&side.mapping, &side.windowing.window_fn) {
         (WindowMapping::ToGlobal, _) | (_, WindowFn::Global) => GateMapping::Global,
         (WindowMapping::ByEnd, WindowFn::Fixed { size, offset }) => GateMapping::Fixed { size: *size, offset: *offset },
@@ -56,8 +57,10 @@ fn gate(side: &SideInput) -> SideGate {
         }
         _ => GateMapping::Same,
     };
+    let mut transforms = reader.body.iter().flat_map(|body| &body.transforms);
+    let transform = transforms.find(|transform| transform.id == side.transform).map(|transform| transform.name.as_str());
     SideGate {
-        name: format!("{} of {}", side.tag, side.transform),
+        name: format!("\"{}\" of \"{}\"", side.tag, transform.unwrap_or(side.transform.as_str())),
         producers: side.producers.iter().map(|(stage, _)| *stage).collect(),
         mapping,
     }

@@ -6,6 +6,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use engine::Times;
+use engine::stuck::Plain;
 use ledger::JobLedger;
 use model::{ShardId, TransformId};
 use plan::Plan;
@@ -15,6 +17,7 @@ use crate::metrics::JobMetrics;
 use crate::options::Options;
 use crate::progress::JobProgress;
 use crate::quiescence::Quiescence;
+use crate::report::JobReport;
 use crate::settling;
 use crate::shard::{Event, Shard, Step};
 use crate::side_inputs::SideInputs;
@@ -70,8 +73,8 @@ pub enum Failure {
     #[error("{0}")]
     Internal(String),
     /// Work remains but nothing can ever happen again.
-    #[error("the job is stuck: nothing runs, nothing is on its way and work remains\n{0}")]
-    Stuck(String),
+    #[error("{}", stuck(.0, &Plain))]
+    Stuck(JobReport),
     /// As asked.
     #[error("cancelled")]
     Cancelled,
@@ -81,6 +84,14 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The failure as it is shown to the user, with times as the user reads them.
+    pub fn words(&self, times: &dyn Times) -> String {
+        match self {
+            Failure::Stuck(report) => stuck(report, times),
+            failure => failure.to_string(),
+        }
+    }
+
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Failure::Internal(message.into())
     }
@@ -88,6 +99,10 @@ impl Failure {
     pub(crate) fn storage(error: ledger::Error) -> Self {
         Failure::Infrastructure(error.to_string())
     }
+}
+
+fn stuck(report: &JobReport, times: &dyn Times) -> String {
+    format!("the job is stuck: nothing runs, nothing is on its way and work remains\n{}", report.words(times))
 }
 
 impl From<worker::Error> for Failure {
@@ -184,6 +199,11 @@ impl Shared {
 
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// How every stage of every shard stands now.
+    pub fn report(&self) -> JobReport {
+        self.progress.report(self.spec.clock.now_ms())
     }
 
     /// The first failure, if there was one.

@@ -16,6 +16,7 @@ pub mod options;
 pub mod overlay;
 pub mod progress;
 pub mod quiescence;
+pub mod report;
 pub mod running;
 mod script;
 mod settling;

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 use ledger::StateWrite;
 use model::{BundleId, StageId};
-use worker::Outcome;
+use worker::{Outcome, Progress};
 
 use crate::options::Options;
 use crate::overlay::Overlay;
+use crate::report::{Activity, Work};
 use crate::user_state::BundleState;
 
 /// A bundle that a worker has.
@@ -53,6 +54,18 @@ pub struct Finished {
 }
 
 impl Running {
+    /// What is to be said of it, with what its worker says.
+    pub fn work(&self, bundle: BundleId, progress: Option<&Progress>) -> Work {
+        let activity = Activity::Bundle {
+            bundle,
+            items: self.items,
+            row: progress.and_then(|progress| progress.row),
+            worker: progress.and_then(|progress| progress.worker.clone()),
+            silent_ms: progress.map_or(0, |progress| progress.silent_ms),
+        };
+        Work { since_ms: self.started_ms, activity }
+    }
+
     /// Whether a restriction has run or produced so long that its results should become visible.
     pub fn wants_checkpoint(&self, unbounded: bool, options: &Options, now_ms: i64) -> bool {
         let since_ms = self.split_asked_ms.unwrap_or(self.started_ms);

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use engine::{Engine, Entry};
 use ledger::{Arrival, EntryHeader, Partition, ShardLedger};
-use model::{BundleId, ShardId, StageId, Timestamp};
+use model::{BundleId, ShardId, StageId};
 use worker::{Outcome, Slot};
 
 use crate::aside::Aside;
@@ -92,19 +92,19 @@ impl Shard {
         let mut progressed = self.take_events()?;
         progressed |= self.begin_draining();
         progressed |= self.intake()?;
+        self.look_at_running(now_ms);
         if self.begun {
             progressed |= self.start_all(now_ms)?;
             progressed |= self.take_events()?;
             self.collect_reports();
         }
         progressed |= self.commit(now_ms)?;
-        self.look_at_running(now_ms);
         if progressed {
             self.shared.quiescence.busy(self.id);
             return Ok(Step::Progressed);
         }
         if self.settled() && self.engine.finished() {
-            self.shared.progress.set_status(self.id, self.engine.status());
+            self.note_status(now_ms);
             self.shared.wake(&self.shared.quiescence.finished(self.id));
             return Ok(Step::Finished);
         }
@@ -144,12 +144,12 @@ impl Shard {
         let look = (!self.running.is_empty()).then_some(now_ms + LOOK_INTERVAL_MS);
         let retry = self.pending.as_ref().map(|pending| pending.not_before_ms);
         let until_ms = [self.wake_at_ms(), look, retry].into_iter().flatten().min();
+        self.note_status(now_ms);
         if until_ms.is_none() {
-            self.shared.progress.set_status(self.id, self.engine.status());
             match self.shared.quiescence.idle(self.id, version) {
                 Standing::Busy => {}
                 Standing::Behind(shards) => self.shared.wake(&shards),
-                Standing::Stuck => return Err(Failure::Stuck(self.shared.stuck_report())),
+                Standing::Stuck => return Err(Failure::Stuck(self.shared.progress.report(now_ms))),
             }
         }
         Ok(Step::Idle { until_ms })
@@ -194,6 +194,7 @@ impl Shard {
         if let Event::Done(bundle, result) = event {
             // A bundle that is not running was aborted.
             let Some(running) = self.running.remove(&bundle) else { return };
+            self.shared.progress.at_rest(self.id, running.stage);
             if let Err(failure) = self.done(bundle, running, result) {
                 self.shared.stop(failure);
             }
@@ -230,6 +231,7 @@ impl Shard {
         self.engine.entry(Entry {
             position: engine::Position { broadcast: false, offset: header.position.offset },
             stage: header.stage,
+            producer: header.producer,
             remaining: header.remaining,
             bytes: header.bytes,
             rows: header.rows,
@@ -243,18 +245,5 @@ impl Shard {
         let shard = self.id;
         let moved = self.engine.reports();
         self.reports.extend(moved.into_iter().map(|(stage, watermark)| ledger::WatermarkReport { stage, shard, watermark }));
-    }
-}
-
-impl Shared {
-    /// What each shard waits for.
-    fn stuck_report(&self) -> String {
-        let mut report = String::new();
-        for (shard, stages) in self.progress.statuses().iter().enumerate() {
-            for status in stages.iter().filter(|status| status.output_watermark < Timestamp::MAX) {
-                report.push_str(&format!("{}: {status}\n", ShardId(shard as u32)));
-            }
-        }
-        report
     }
 }

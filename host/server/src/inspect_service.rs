@@ -88,5 +88,17 @@ fn stage_status((stage, rate): (run::StageStatus, Rate)) -> StageStatus {
         input_watermark_ms: stage.input_watermark.millis(),
         output_watermark_ms: stage.output_watermark.millis(),
         held_by: stage.held_by,
+        slowest_shard: stage.slowest.0,
+        since_ms: stage.since_ms,
+        holds: stage.holds.into_iter().map(hold).collect(),
+    }
+}
+
+fn hold(hold: run::Hold) -> Hold {
+    Hold {
+        shard: hold.shard.0,
+        output_watermark_ms: hold.output_watermark.millis(),
+        since_ms: hold.since_ms,
+        held_by: hold.held_by,
     }
 }

@@ -2,6 +2,7 @@
 
 mod assembly;
 mod runner;
+mod times;
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use ledger::JobLedger;
 use model::metrics::{MetricName, MetricValue};
-use model::{JobId, StageId, Timestamp};
+use model::{JobId, ShardId, StageId, Timestamp};
 use plan::Plan;
 use proto::pipeline::{ArtifactInformation, Pipeline};
 
@@ -157,6 +157,25 @@ pub struct StageStatus {
     pub input_watermark: Timestamp,
     /// Least output watermark of all shards.
     pub output_watermark: Timestamp,
-    /// What keeps the output watermark where it is; empty if nothing does.
+    /// What keeps the output watermark of the slowest shard where it is; empty if nothing does.
+    pub held_by: String,
+    /// Which shard that is.
+    pub slowest: ShardId,
+    /// Since when it stands there, in milliseconds since the epoch.
+    pub since_ms: i64,
+    /// The shards on which the stage is held by itself and not just by another stage.
+    pub holds: Vec<Hold>,
+}
+
+/// What holds a stage on a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The shard.
+    pub shard: ShardId,
+    /// Where its output watermark is.
+    pub output_watermark: Timestamp,
+    /// Since when, in milliseconds since the epoch.
+    pub since_ms: i64,
+    /// What keeps it there.
     pub held_by: String,
 }

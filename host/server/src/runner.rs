@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use executor::job::{Clock, Shared};
+use executor::report::{JobReport, StageReport};
 use executor::{Failure, Job, JobSpec};
-use model::{EnvironmentId, StageId, Timestamp, urn};
+use model::{EnvironmentId, ShardId, StageId, Timestamp, urn};
 use server::logging;
-use server::run::{End, Error, Importance, JobRunner, Metrics, Observer, RunningJob, StageStatus, Submission};
+use server::run::{End, Error, Hold, Importance, JobRunner, Metrics, Observer, RunningJob, StageStatus, Submission};
 use worker::Worker;
 use worker_harness::{EnvironmentOptions, HarnessHost, LogEntry, LogSink, ResolvedArtifact, Severity, Timeouts};
 use worker_wasm::WasmEngine;
+
+use crate::times::Spelled;
 
 /// The runner of a server: everything that its jobs share.
 pub(crate) struct Runner {
@@ -143,7 +146,7 @@ impl executor::Observer for Ending {
             Ok(()) => End::Done,
             Err(Failure::Cancelled) => End::Cancelled,
             Err(Failure::Suspended) => End::Suspended,
-            Err(failure) => End::Failed(failure.to_string()),
+            Err(failure) => End::Failed(failure.words(&Spelled { now_ms: shared.report().now_ms })),
         };
         self.observer.finished(end, metrics(shared), status(shared));
     }
@@ -183,26 +186,39 @@ fn metrics(shared: &Shared) -> Metrics {
 
 /// Per stage: counters over all shards, and the slowest shard's watermarks with what holds them.
 fn status(shared: &Shared) -> Vec<StageStatus> {
-    let shards = shared.progress.statuses();
+    let report = shared.report();
+    let times = Spelled { now_ms: report.now_ms };
     let plan = shared.plan();
-    let stages = plan.stages.iter().zip(&shared.progress.stages).enumerate();
-    let line = |(number, (stage, counters)): (usize, (&plan::Stage, &executor::progress::StageCounters))| {
-        let of_shards: Vec<_> = shards.iter().filter_map(|stages| stages.get(number)).collect();
-        let slowest = of_shards.iter().min_by_key(|status| status.output_watermark);
+    let stages = plan.stages.iter().zip(&shared.progress.stages);
+    let line = |(stage, counters): (&plan::Stage, &executor::progress::StageCounters)| {
+        let shards = (0u32..).map(ShardId).zip(&report.shards);
+        let of_shards: Vec<_> = shards.filter_map(|(shard, stages)| Some((shard, stages.get(stage.id.0 as usize)?))).collect();
+        let slowest = of_shards.iter().min_by_key(|(_, report)| report.status.output_watermark);
+        let inputs = of_shards.iter().map(|(_, report)| report.status.input_watermark);
         StageStatus {
-            stage: StageId(number as u32),
+            stage: stage.id,
             name: stage.name.clone(),
             rows_in: counters.rows_in.load(Relaxed),
             rows_out: counters.rows_out.load(Relaxed),
-            backlog: of_shards.iter().map(|status| status.pending_rows).sum(),
-            input_watermark: of_shards.iter().map(|status| status.input_watermark).min().unwrap_or(Timestamp::MIN),
-            output_watermark: slowest.map_or(Timestamp::MIN, |status| status.output_watermark),
-            held_by: slowest.map(|status| held_by(status)).unwrap_or_default(),
+            backlog: of_shards.iter().map(|(_, report)| report.status.pending_rows).sum(),
+            input_watermark: inputs.min().unwrap_or(Timestamp::MIN),
+            output_watermark: slowest.map_or(Timestamp::MIN, |(_, report)| report.status.output_watermark),
+            held_by: slowest.map(|(_, slowest)| report.held(slowest, &times)).unwrap_or_default(),
+            slowest: slowest.map_or(ShardId(0), |(shard, _)| *shard),
+            since_ms: slowest.map_or(report.now_ms, |(_, report)| report.since_ms),
+            holds: holds(&report, stage.id, &times),
         }
     };
     stages.map(line).collect()
 }
 
-fn held_by(status: &engine::StageStatus) -> String {
-    if status.held_by == engine::HeldBy::Nothing { String::new() } else { status.held_by.to_string() }
+fn holds(report: &JobReport, stage: StageId, times: &Spelled) -> Vec<Hold> {
+    let holders = report.holders().into_iter().filter(|(_, holder)| holder.status.stage == stage);
+    let hold = |(shard, holder): (ShardId, &StageReport)| Hold {
+        shard,
+        output_watermark: holder.status.output_watermark,
+        since_ms: holder.since_ms,
+        held_by: report.held(holder, times),
+    };
+    holders.map(hold).collect()
 }

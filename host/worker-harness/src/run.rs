@@ -38,12 +38,46 @@ pub(crate) struct Run {
     /// Which of the environment's harnesses.
     pub(crate) position: usize,
     pub(crate) stage: Arc<PreparedStage>,
-    pub(crate) progress: Arc<Mutex<Progress>>,
+    pub(crate) heard: Arc<Mutex<Heard>>,
     pub(crate) finalizable: Arc<Mutex<Finalizable<Ran>>>,
     pub(crate) remembered: Arc<Mutex<Remembered>>,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     /// The fraction of a split that was asked for and not passed on yet.
     pub(crate) wanted: Option<f64>,
+}
+
+/// What was last heard of a bundle.
+pub(crate) struct Heard {
+    progress: Progress,
+    at: Instant,
+}
+
+impl Heard {
+    /// Nothing: it waits for its harness.
+    pub(crate) fn nothing() -> Self {
+        let worker = Some("a harness that is not there yet".to_owned());
+        Heard { progress: Progress { worker, ..Progress::default() }, at: Instant::now() }
+    }
+
+    /// With how long ago it was heard.
+    pub(crate) fn progress(&self) -> Progress {
+        let silent_ms = u64::try_from(self.at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Progress { silent_ms, ..self.progress.clone() }
+    }
+
+    fn begins_in(&mut self, harness: &Harness) {
+        self.progress.worker = Some(format!("harness {}", harness.id));
+        self.at = Instant::now();
+    }
+
+    /// The harness has answered; an answer without metrics says nothing new.
+    fn answered(&mut self, progress: Progress) {
+        self.at = Instant::now();
+        if !progress.metrics.is_empty() {
+            let worker = self.progress.worker.take();
+            self.progress = Progress { worker, ..progress };
+        }
+    }
 }
 
 /// Calls a completion exactly once, even when the runtime drops the task that owns it.
@@ -116,6 +150,7 @@ impl Run {
     }
 
     async fn run_on(&mut self, harness: Arc<Harness>, work: Work) -> Result<Outcome, Error> {
+        locked(&self.heard).begins_in(&harness);
         let (active, settled) = harness.begin(&self.stage, work.outputs, work.state)?;
         let _forget = Forget { harness: &harness, instruction: &active.instruction };
         let capabilities = self.environment.capabilities();
@@ -197,7 +232,7 @@ impl Run {
                     self.take_split(active, remainder, response)?;
                 },
                 progress = answer(&mut probing) => if let Some(progress) = progress {
-                    *locked(&self.progress) = progress;
+                    locked(&self.heard).answered(progress);
                 },
                 _ = ticks.tick() => {
                     check_output(active, timeouts.output_after_response)?;
@@ -304,20 +339,17 @@ struct Question {
 }
 
 impl Question {
-    /// Asks for progress. None: the bundle has not begun or is over, or the harness is gone, which shows elsewhere.
+    /// Asks for progress; without metrics, the bundle has not begun or is over. None: there was no answer.
     async fn probe(self) -> Option<Progress> {
         let instruction_id = self.active.instruction.clone();
         let request = Request::ProcessBundleProgress(ProcessBundleProgressRequest { instruction_id });
         let response = self.harness.ask("progress-", request, self.timeout).await.ok()?;
         let Some(Response::ProcessBundleProgress(progress)) = response.response.filter(|_| response.error.is_empty()) else {
-            return None;
+            return Some(Progress::default());
         };
         let metrics = self.harness.metrics(progress.monitoring_data, progress.monitoring_infos, self.timeout).await.ok()?;
-        if metrics.is_empty() {
-            return None;
-        }
         let row = metrics::read_index(&metrics, self.stage.spec.source.transform.as_str());
-        Some(Progress { row, metrics })
+        Some(Progress { row, metrics, ..Progress::default() })
     }
 
     /// Asks for a split. An error of the harness means that it could not.

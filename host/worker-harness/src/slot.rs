@@ -13,7 +13,7 @@ use crate::cache_token::Remembered;
 use crate::descriptor::PreparedStage;
 use crate::environment::Handle;
 use crate::harness::{Harness, locked};
-use crate::run::{Command, Run};
+use crate::run::{Command, Heard, Run};
 
 pub(crate) struct HarnessSlot {
     handle: Arc<Handle>,
@@ -27,7 +27,7 @@ pub(crate) struct HarnessSlot {
 struct Running {
     bundle: BundleId,
     commands: mpsc::UnboundedSender<Command>,
-    progress: Arc<Mutex<Progress>>,
+    heard: Arc<Mutex<Heard>>,
 }
 
 /// Where a bundle ran that asked to be finalised, and as which instruction.
@@ -52,13 +52,13 @@ impl HarnessSlot {
 impl Slot for HarnessSlot {
     fn start(&mut self, bundle: Bundle) {
         let (sender, commands) = mpsc::unbounded_channel();
-        let progress = Arc::new(Mutex::new(Progress::default()));
-        self.running = Some(Running { bundle: bundle.id, commands: sender, progress: progress.clone() });
+        let heard = Arc::new(Mutex::new(Heard::nothing()));
+        self.running = Some(Running { bundle: bundle.id, commands: sender, heard: heard.clone() });
         let run = Run {
             environment: self.handle.environment().clone(),
             position: self.position,
             stage: self.stage.clone(),
-            progress,
+            heard,
             finalizable: self.finalizable.clone(),
             remembered: self.remembered.clone(),
             commands,
@@ -73,7 +73,7 @@ impl Slot for HarnessSlot {
 
     fn progress(&mut self, bundle: BundleId) -> Option<Progress> {
         let running = self.running.as_ref().filter(|running| running.bundle == bundle)?;
-        Some(locked(&running.progress).clone())
+        Some(locked(&running.heard).progress())
     }
 
     fn abort(&mut self, bundle: BundleId) {

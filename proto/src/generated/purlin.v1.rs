@@ -83,8 +83,29 @@ pub struct StageStatus {
     pub input_watermark_ms: i64,
     #[prost(int64, tag = "9")]
     pub output_watermark_ms: i64,
-    /// What keeps the output watermark where it is; empty when nothing does.
+    /// What keeps the output watermark of the slowest shard where it is; empty when nothing does.
     #[prost(string, tag = "10")]
+    pub held_by: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "11")]
+    pub slowest_shard: u32,
+    /// Since when it stands there.
+    #[prost(int64, tag = "12")]
+    pub since_ms: i64,
+    /// The shards on which the stage is held by itself and does not just wait for another stage.
+    #[prost(message, repeated, tag = "13")]
+    pub holds: ::prost::alloc::vec::Vec<Hold>,
+}
+/// What keeps the output watermark of a stage on one shard where it is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Hold {
+    #[prost(uint32, tag = "1")]
+    pub shard: u32,
+    #[prost(int64, tag = "2")]
+    pub output_watermark_ms: i64,
+    /// Since when it stands there.
+    #[prost(int64, tag = "3")]
+    pub since_ms: i64,
+    #[prost(string, tag = "4")]
     pub held_by: ::prost::alloc::string::String,
 }
 /// Asks for the messages that are retained of one job, by its id or an unambiguous beginning of it.

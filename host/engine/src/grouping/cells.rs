@@ -177,8 +177,8 @@ impl Cells {
         self.index.next_processing().map(|time| time.saturating_add(1))
     }
 
-    pub(super) fn hold(&self) -> Timestamp {
-        self.index.hold()
+    pub(super) fn holder(&self) -> Option<(Timestamp, Timestamp)> {
+        self.index.holder()
     }
 
     pub(super) fn summary(&self) -> Summary {

@@ -59,7 +59,8 @@ pub(super) struct Runs {
     format: Format,
     coder: Coder,
     windows: BTreeMap<Window, OpenWindow>,
-    holds: Counted<Timestamp>,
+    /// Each with the end of its window.
+    holds: Counted<(Timestamp, Timestamp)>,
     summary: Summary,
     /// What the last call that fired has read and not used up, so that firing in many calls reads a block once.
     blocks: OpenBlocks,
@@ -243,8 +244,9 @@ impl Runs {
     }
 
     fn change(&mut self, window: Window, open: Option<OpenWindow>) {
+        let end = window.end;
         if let Some(open) = &open {
-            self.holds.add(open.hold);
+            self.holds.add((open.hold, end));
             self.summary.windows += 1;
             self.summary.rows += open.rows;
             self.summary.bytes += open.bytes();
@@ -254,7 +256,7 @@ impl Runs {
             None => self.windows.remove(&window),
         };
         if let Some(before) = before {
-            self.holds.remove(before.hold);
+            self.holds.remove((before.hold, end));
             self.summary.windows -= 1;
             self.summary.rows -= before.rows;
             self.summary.bytes -= before.bytes();
@@ -265,8 +267,9 @@ impl Runs {
         self.windows.first_key_value().is_some_and(|(window, _)| window.end < clocks.input_watermark)
     }
 
-    pub(super) fn hold(&self) -> Timestamp {
-        self.holds.least().unwrap_or(Timestamp::MAX)
+    /// The least hold and the end of a window that has it.
+    pub(super) fn holder(&self) -> Option<(Timestamp, Timestamp)> {
+        self.holds.least()
     }
 
     pub(super) fn summary(&self) -> Summary {

@@ -462,6 +462,7 @@ fn entry(offset: u64, logged: &Logged) -> Entry {
     Entry {
         position: Position { broadcast: false, offset },
         stage: logged.stage,
+        producer: (logged.stage, ShardId(0)),
         remaining: waiting.map(|(row, _)| row..row + 1).collect(),
         bytes: logged.rows.len() as u64 * ROW_BYTES,
         rows: logged.rows.len() as u32,

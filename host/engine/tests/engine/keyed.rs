@@ -101,6 +101,7 @@ impl Trial {
             head,
             inputs,
             gates: Vec::new(),
+            timer_names: Vec::new(),
             input_coder: rows::coder(),
             window_coder,
         };
@@ -221,6 +222,7 @@ impl Trial {
         let entry = Entry {
             position,
             stage: STAGE,
+            producer: (SOURCE, SHARD),
             remaining: std::iter::once(0..rows).collect(),
             bytes: batch.value_bytes() as u64,
             rows,

@@ -102,6 +102,7 @@ impl Play {
         self.feed(Entry {
             position,
             stage,
+            producer: self.producer(stage, text(words, "from")),
             remaining: remaining.unwrap_or_else(|| std::iter::once(0..rows).collect()),
             bytes: number(words, "bytes").map_or(u64::from(rows) * 10, |bytes| bytes as u64),
             rows,
@@ -109,6 +110,19 @@ impl Play {
             window_end: text(words, "end").map_or(hold, time),
             not_before_ms: number(words, "not_before"),
         });
+    }
+
+    /// `NAME` on this shard, `NAME@SHARD`; where nothing is said the first producer of the stage, if it has one.
+    fn producer(&self, stage: StageId, from: Option<&str>) -> (StageId, ShardId) {
+        let own = self.setting.topology.shard;
+        let (name, shard) = match from.map(|from| from.split_once('@').unwrap_or((from, ""))) {
+            Some((name, shard)) => (name, shard.parse().map_or(own, ShardId)),
+            None => {
+                let input = self.setting.topology.stages[stage.0 as usize].inputs.first();
+                return (input.map_or(stage, |input| input.stage), own);
+            }
+        };
+        (self.setting.stage(name), shard)
     }
 
     fn report(&mut self, stage: StageId, shard: ShardId, watermark: Timestamp) {
@@ -190,6 +204,7 @@ impl Play {
         let output = |(rows, hold, window_end)| Entry {
             position: Position { broadcast: false, offset: 0 },
             stage,
+            producer: (stage, self.setting.topology.shard),
             remaining: std::iter::once(0..rows).collect(),
             bytes: u64::from(rows) * 10,
             rows,
@@ -274,7 +289,7 @@ impl Play {
                 let status = self.engine.status().swap_remove(self.setting.stage(stage).0 as usize);
                 match query {
                     "status" => status.to_string(),
-                    _ => status.held_by.to_string(),
+                    _ => status.held(&engine::stuck::Plain),
                 }
             }
         }

@@ -18,7 +18,8 @@ use model::{Duration, FiredTimer, Keyed, Reader, TimeDomain, TimerChange, Timest
 use crate::rows;
 use crate::setting::time;
 
-const FAMILIES: [&str; 3] = ["e", "p", "l"];
+/// Timer families by their names.
+pub(crate) const FAMILIES: [&str; 3] = ["e", "p", "l"];
 
 /// A rule of a stage.
 #[derive(Clone)]

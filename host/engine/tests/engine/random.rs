@@ -75,6 +75,7 @@ fn topology(dice: &mut Dice) -> Topology {
                 _ => Head::Grouping(Box::new(rows::fixed_windows(WINDOW_MS, 0))),
             },
             gates: gates(dice, index),
+            timer_names: Vec::new(),
             inputs,
             input_coder: rows::coder(),
             window_coder: WindowCoder::Interval,

@@ -15,6 +15,7 @@ fn engine() -> Engine {
         head,
         inputs: inputs.iter().map(|stage| Upstream { stage: StageId(*stage), local: false }).collect(),
         gates: Vec::new(),
+        timer_names: Vec::new(),
         input_coder: rows::coder(),
         window_coder: WindowCoder::Interval,
     };
@@ -35,6 +36,7 @@ fn entry(stage: u32, offset: u64) -> Entry {
     Entry {
         position: Position { broadcast: false, offset },
         stage: StageId(stage),
+        producer: (StageId(stage), ShardId(0)),
         remaining: std::iter::once(0..3).collect(),
         bytes: 30,
         rows: 3,

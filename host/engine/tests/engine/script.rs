@@ -7,7 +7,7 @@
 //! does STAGE ..                             what keyed stages do: see `program.rs`
 //! gate STAGE SIDE_INPUT by NAME,NAME global|same|fixed:SIZE:OFFSET|sliding:SIZE:PERIOD:OFFSET
 //!
-//! entry STAGE rows=3 ts=5 [end=9] [bytes=30] [not_before=100] [at=7] [remaining=0..1,2..3] [keys=a,b,a [times=5,3,4]]
+//! entry STAGE rows=3 ts=5 [end=9] [bytes=30] [not_before=100] [at=7] [from=NAME[@SHARD]] [remaining=0..1,2..3] [keys=a,b,a [times=5,3,4]]
 //! wm STAGE shardN TIME                      a report arrives
 //! script STAGE TIME                         the script of a stage has come so far
 //! now MS                                    processing time from here on

@@ -76,6 +76,7 @@ impl Setting {
             head,
             inputs,
             gates: Vec::new(),
+            timer_names: program::FAMILIES.map(str::to_string).to_vec(),
             input_coder: rows::coder(),
             window_coder: WindowCoder::Interval,
         };

@@ -33,7 +33,7 @@ impl Shard {
         let plan = &shared.spec.plan;
         let Some(merging) = &plan.stages[stage.0 as usize].merging else { return Ok(()) };
         if !self.mergers.contains_key(&stage) {
-            let aside = Aside::open(shared.clone(), self.id, assembly::aside_spec(plan, stage, &merging.aside))?;
+            let aside = Aside::open(shared.clone(), self.id, stage, assembly::aside_spec(plan, stage, &merging.aside))?;
             self.mergers.insert(stage, Merger::new(aside, merging.window.clone()));
         }
         Ok(())

@@ -10,6 +10,7 @@ use super::Shard;
 use crate::commit::{self, Counts};
 use crate::job::Failure;
 use crate::metrics::Preview;
+use crate::report::{Activity, Work};
 use crate::running::Finished;
 
 /// Commits are tried this often when the storage is away, ...
@@ -54,10 +55,20 @@ impl Shard {
             Err(CommitError::Retry(_)) if pending.tries < COMMIT_TRIES_MAX => {
                 pending.tries += 1;
                 pending.not_before_ms = now_ms + COMMIT_PAUSE_MS;
+                self.note_refused(&pending, now_ms);
                 self.pending = Some(pending);
                 Ok(false)
             }
             Err(error) => Err(Failure::Infrastructure(error.to_string())),
+        }
+    }
+
+    /// For reports: these bundles are done, but the storage does not take them.
+    fn note_refused(&self, pending: &PendingCommit, now_ms: i64) {
+        let since_ms = now_ms - i64::from(pending.tries - 1) * COMMIT_PAUSE_MS;
+        for (Finished { bundle, stage, .. }, _) in &pending.bundles {
+            let activity = Activity::Commit { bundle: *bundle, tries: pending.tries };
+            self.shared.progress.at_work(self.id, *stage, Work { since_ms, activity });
         }
     }
 
@@ -107,6 +118,7 @@ impl Shard {
         self.intake()?;
         for (finished, counts) in bundles {
             self.engine.committed(finished.bundle);
+            self.shared.progress.at_rest(self.id, finished.stage);
             self.shared.metrics.commit(self.id, finished.stage, finished.bundle, &finished.outcome.metrics);
             let counters = self.shared.progress.stage(finished.stage);
             counters.rows_in.fetch_add(counts.rows_in, Ordering::Relaxed);

@@ -41,7 +41,7 @@ impl Shard {
         let plan = &shared.spec.plan;
         let Some(truncation) = &plan.stages[stage.0 as usize].truncation else { return Ok(Vec::new()) };
         if !self.truncations.contains_key(&stage) {
-            let aside = Aside::open(shared.clone(), self.id, assembly::aside_spec(plan, stage, truncation))?;
+            let aside = Aside::open(shared.clone(), self.id, stage, assembly::aside_spec(plan, stage, truncation))?;
             self.truncations.insert(stage, aside);
         }
         self.truncations.get_mut(&stage).expect("it was opened above").run(rows)

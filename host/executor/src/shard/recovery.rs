@@ -57,6 +57,7 @@ impl Shard {
             looked_ms: 0,
         };
         shard.recover()?;
+        shard.note_status(shard.shared.spec.clock.now_ms());
         Ok(shard)
     }
 

@@ -31,6 +31,10 @@ impl Shard {
         let input = self.fetch(&work)?;
         let rows = input.iter().map(Batch::rows).sum();
         let truncated = self.truncates(work.stage);
+        if truncated || shared.spec.plan.stages[work.stage.0 as usize].merging.is_some() {
+            // Nobody looks while the shard waits for an answer.
+            self.note_status(now_ms);
+        }
         let mut head = Overlay::new(self.ledger.state(), CellSpace::Heads);
         let Readied { input, timers, expired, .. } = self.ready(&work, input, now_ms, &mut head)?;
         let outputs = Outputs::new(&shared.stages[work.stage.0 as usize], self.output_options(work.bundle));
@@ -54,6 +58,7 @@ impl Shard {
             return self.done(work.bundle, running, Ok(outcome));
         }
         self.open_slot(work.stage)?;
+        self.shared.progress.at_work(self.id, work.stage, running.work(work.bundle, None));
         self.running.insert(work.bundle, running);
         let sender = shared.sender(self.id);
         let bundle = Bundle {

@@ -88,10 +88,10 @@ fn a_suspended_job_goes_on_with_its_metrics() {
 }
 
 /// A ledger that forgets to deliver one stage's reports to one shard.
-struct Forgetful {
-    job: Arc<dyn JobLedger>,
-    stage: StageId,
-    reader: ShardId,
+pub(crate) struct Forgetful {
+    pub(crate) job: Arc<dyn JobLedger>,
+    pub(crate) stage: StageId,
+    pub(crate) reader: ShardId,
 }
 
 impl JobLedger for Forgetful {
@@ -167,16 +167,16 @@ fn a_job_that_waits_for_ever_fails_and_says_for_what() {
         let text = failure.to_string();
         for part in [
             "the job is stuck",
-            "shard 1: stage 2 \"reads names\"",
+            "what holds:\n  stage 2 \"reads names\" on shard 1: ",
             "entries that wait for side inputs: 1",
-            "held at 0 by entry",
-            "waits for side input \"side of reads names\" to pass END",
+            "held at 0 by rows of stage 0 \"make numbers\" on shard ",
+            "wait for side input \"side\" of \"reads names\" to pass END",
             "stage 1 \"make names\" on shard ",
-            ", which is at MIN",
+            ", which is at MIN; that stage itself is at MAX, which has not arrived here",
         ] {
             assert!(text.contains(part), "{part:?} is not in:\n{text}");
         }
-        assert!(!text.contains("\"make numbers\""), "what is complete is left out:\n{text}");
+        assert!(!text.contains("\"make numbers\" on shard 0: "), "what is complete is left out:\n{text}");
     }
 }
 

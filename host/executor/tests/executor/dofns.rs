@@ -206,6 +206,10 @@ pub(crate) trait Manner: Send + Sync {
     fn answer(&self, _shard: ShardId, answer: Answer) {
         answer.send();
     }
+    /// What is known of a bundle that runs.
+    fn progress(&self) -> Option<Progress> {
+        None
+    }
     /// A bundle is aborted.
     fn aborted(&self, _bundle: BundleId) {}
     /// A bundle's results are durable.
@@ -284,7 +288,7 @@ impl Slot for TestSlot {
     fn split(&mut self, _bundle: BundleId, _fraction: f64) {}
 
     fn progress(&mut self, _bundle: BundleId) -> Option<Progress> {
-        None
+        self.manner.progress()
     }
 
     fn abort(&mut self, bundle: BundleId) {

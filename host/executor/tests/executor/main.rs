@@ -18,4 +18,5 @@ mod keyed;
 mod scripts;
 mod settling;
 mod side_inputs;
+mod stalls;
 mod user_state;

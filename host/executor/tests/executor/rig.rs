@@ -88,6 +88,16 @@ impl Rig {
         }
     }
 
+    /// Runs by hand for so long, or until the job has ended, and says how it stands then. Whatever goes round without time
+    /// passing is left at it.
+    pub(crate) fn after(&self, span_ms: i64) -> (Arc<Shared>, Result<(), Failure>) {
+        let hand = Arc::new(Hand(AtomicI64::new(self.begins_ms)));
+        let (shared, receivers) = Shared::new(self.spec(hand.clone()));
+        let result = step_for(&shared, receivers, &hand, self.begins_ms + span_ms);
+        let result = shared.result().and(result);
+        (shared, result)
+    }
+
     /// Starts threads.
     pub(crate) fn start(&self) -> Run {
         let (sender, ended) = channel();
@@ -121,6 +131,39 @@ fn step_all(shared: &Arc<Shared>, receivers: Vec<Receiver<executor::shard::Event
         }
     }
     Ok(())
+}
+
+/// Steps that may be taken while time stands still.
+const ROUNDS_MAX: usize = 1_000;
+
+fn step_for(
+    shared: &Arc<Shared>,
+    receivers: Vec<Receiver<executor::shard::Event>>,
+    hand: &Hand,
+    end_ms: i64,
+) -> Result<(), Failure> {
+    let open = |(number, events)| Shard::open(shared.clone(), ShardId(number as u32), events);
+    let mut shards = receivers.into_iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
+    let mut rounds = 0;
+    loop {
+        rounds += 1;
+        let (mut progressed, mut until_ms) = (false, end_ms);
+        for shard in &mut shards {
+            match shard.step(hand.now_ms())? {
+                Step::Progressed => progressed = true,
+                Step::Idle { until_ms: Some(ms) } => until_ms = until_ms.min(ms),
+                Step::Idle { until_ms: None } | Step::Finished => {}
+            }
+        }
+        match (progressed && rounds < ROUNDS_MAX, hand.now_ms() < end_ms) {
+            (true, _) => {}
+            (false, true) => {
+                rounds = 0;
+                hand.0.fetch_max(until_ms, Ordering::Relaxed);
+            }
+            (false, false) => return Ok(()),
+        }
+    }
 }
 
 /// A job on threads.

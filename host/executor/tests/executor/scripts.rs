@@ -21,7 +21,7 @@ use crate::rows::{Draft, decode, encode};
 type Diary = Arc<Mutex<Vec<String>>>;
 
 /// A script in short: `a@5 b@6` are elements with their times, `w10` a watermark, `p100` time that passes.
-fn events(script: &str) -> Vec<ScriptEvent> {
+pub(crate) fn events(script: &str) -> Vec<ScriptEvent> {
     script.split(", ").map(event).collect()
 }
 

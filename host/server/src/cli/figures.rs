@@ -39,13 +39,25 @@ pub fn delay(ms: Option<i64>) -> String {
 
 /// A watermark beside a clock: `-` before the first, `end` after the last, the time of day near today, else the date as well.
 pub fn watermark(ms: i64, now_ms: i64) -> String {
-    const DAY_MS: u64 = 86_400_000;
     if ms <= Timestamp::MIN.millis() {
         return "-".into();
     }
     if ms >= Timestamp::GLOBAL_WINDOW_END.millis() {
         return "end".into();
     }
+    second(ms, now_ms)
+}
+
+/// A point in time to the millisecond, where it has any: the time of day near today, else the date as well.
+pub fn moment(ms: i64, now_ms: i64) -> String {
+    match ms.rem_euclid(1_000) {
+        0 => second(ms, now_ms),
+        fraction => format!("{}.{fraction:03}", second(ms, now_ms)),
+    }
+}
+
+fn second(ms: i64, now_ms: i64) -> String {
+    const DAY_MS: u64 = 86_400_000;
     if ms.abs_diff(now_ms) < DAY_MS {
         return clock::time_of_day(ms);
     }

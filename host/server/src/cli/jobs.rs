@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use proto::inspect::inspect_client::InspectClient;
-use proto::inspect::{DescribeRequest, Description, JobSummary, JobsRequest, JobsResponse, MessagesRequest, StageStatus};
+use proto::inspect::{DescribeRequest, Description, JobSummary, JobsRequest, JobsResponse, MessagesRequest};
 use proto::job::job_message::MessageImportance;
 use proto::job::job_messages_response::Response as StreamItem;
 use proto::job::job_service_client::JobServiceClient;
@@ -13,8 +13,8 @@ use proto::job::{CancelJobRequest, DrainJobRequest, JobMessage, JobMessagesReque
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::figures;
 use super::table::{Side, table};
+use super::{describe, figures};
 use crate::args::{Jobs, JobsAction};
 
 /// How long to wait for a server to accept the connection.
@@ -25,7 +25,7 @@ pub async fn jobs(arguments: &Jobs, out: &mut dyn Write) -> anyhow::Result<()> {
     let server = Server { endpoint: &arguments.endpoint, channel: connect(&arguments.endpoint).await? };
     match &arguments.action {
         JobsAction::List => server.list(out).await,
-        JobsAction::Describe { id } => write_description(&server.describe(id).await?, out),
+        JobsAction::Describe { id } => describe::write(&server.describe(id).await?, out),
         JobsAction::Logs { id, follow } => server.logs(id, *follow, out).await,
         JobsAction::Cancel { id } => server.cancel(id, out).await,
         JobsAction::Drain { id } => server.drain(id, out).await,
@@ -144,49 +144,7 @@ fn row(job: &JobSummary, now_ms: i64) -> Vec<String> {
     ]
 }
 
-fn write_description(description: &Description, out: &mut dyn Write) -> anyhow::Result<()> {
-    let job = description.job.clone().unwrap_or_default();
-    let age = figures::age(job.ended_ms.unwrap_or(description.now_ms) - job.submitted_ms);
-    writeln!(
-        out,
-        "{}  {}  {}  {age}  shards {}",
-        job.job_id,
-        printable(&job.job_name),
-        state_name(job.state),
-        description.shards
-    )?;
-    let columns = [
-        ("stage", Side::Left),
-        ("in", Side::Right),
-        ("in/s", Side::Right),
-        ("out", Side::Right),
-        ("out/s", Side::Right),
-        ("backlog", Side::Right),
-        ("input wm", Side::Left),
-        ("output wm", Side::Left),
-        ("held by", Side::Left),
-    ];
-    let row = |stage: &StageStatus| {
-        vec![
-            format!("{} {}", stage.stage, printable(&stage.name)),
-            figures::count(stage.rows_in),
-            figures::count(stage.rows_in_per_second.round() as u64),
-            figures::count(stage.rows_out),
-            figures::count(stage.rows_out_per_second.round() as u64),
-            figures::count(stage.backlog),
-            figures::watermark(stage.input_watermark_ms, description.now_ms),
-            figures::watermark(stage.output_watermark_ms, description.now_ms),
-            printable(&stage.held_by),
-        ]
-    };
-    if !description.stages.is_empty() {
-        let rows: Vec<_> = description.stages.iter().map(row).collect();
-        write!(out, "{}", table(&columns, &rows))?;
-    }
-    description.problems.iter().try_for_each(|message| write_message(message, out))
-}
-
-fn write_message(message: &JobMessage, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn write_message(message: &JobMessage, out: &mut dyn Write) -> anyhow::Result<()> {
     let importance = match MessageImportance::try_from(message.importance) {
         Ok(MessageImportance::JobMessageError) => "ERROR",
         Ok(MessageImportance::JobMessageWarning) => "WARNING",
@@ -197,11 +155,11 @@ fn write_message(message: &JobMessage, out: &mut dyn Write) -> anyhow::Result<()
     Ok(writeln!(out, "{} {importance:8} {}", message.time, message.message_text)?)
 }
 
-fn state_name(state: i32) -> String {
+pub(super) fn state_name(state: i32) -> String {
     job_state::Enum::try_from(state).map_or_else(|_| format!("state {state}"), |state| state.as_str_name().to_string())
 }
 
 /// A name of the user's on one line.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

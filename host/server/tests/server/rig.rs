@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ledger::Ledger;
 use ledger::memory::MemoryLedger;
-use model::{StageId, Timestamp, urn};
+use model::{ShardId, StageId, Timestamp, urn};
 use plan::Capabilities;
 use prost::Message;
 use proto::job::artifact_staging_service_client::ArtifactStagingServiceClient;
@@ -363,6 +363,9 @@ pub(crate) fn stage(id: u32, name: &str, rows_in: u64, backlog: u64, held_by: &s
         input_watermark: Timestamp::MAX,
         output_watermark: Timestamp::from_millis(0),
         held_by: held_by.into(),
+        slowest: ShardId(0),
+        since_ms: server::clock::now_ms() - 12_000,
+        holds: Vec::new(),
     }
 }
 

@@ -160,7 +160,9 @@ async fn metrics_by_short_id_are_resolved_once_and_never_added_to_full_ones() {
         let (name, value) = &outcome.metrics[1];
         assert_eq!((name.urn.as_str(), name.labels["PTRANSFORM"].as_str()), ("beam:metric:user:sum_int64:v1", "step"));
         assert_eq!(*value, MetricValue::SumInt(7));
-        assert_eq!(slot.progress(BundleId(round)).and_then(|progress| progress.row), Some(2));
+        let progress = slot.progress(BundleId(round)).expect("it is the latest bundle");
+        assert_eq!(progress.row, Some(2));
+        assert!(progress.worker.is_some_and(|worker| worker.starts_with("harness ")), "it says where it runs");
     }
 }
 

@@ -13,8 +13,10 @@ use crate::arrivals::Window;
 /// Times of all keys and windows.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    holds: Counted<Timestamp>,
-    events: Counted<Timestamp>,
+    /// Each with the end of its window, as reports name it.
+    holds: Counted<(Timestamp, Timestamp)>,
+    /// Likewise.
+    events: Counted<(Timestamp, Timestamp)>,
     processing: Counted<i64>,
     deferred: u64,
     /// The next number of a buffer.
@@ -60,8 +62,8 @@ impl Indexed {
 
 impl Index {
     pub(super) fn add(&mut self, indexed: &Indexed) {
-        indexed.hold.into_iter().for_each(|hold| self.holds.add(hold));
-        indexed.events().for_each(|time| self.events.add(time));
+        indexed.hold.into_iter().for_each(|hold| self.holds.add((hold, indexed.end)));
+        indexed.events().for_each(|time| self.events.add((time, indexed.end)));
         indexed.timers.processing.iter().for_each(|time| self.processing.add(*time));
         self.deferred += u64::from(indexed.timers.deferred);
         self.summary.windows += 1;
@@ -70,8 +72,8 @@ impl Index {
     }
 
     pub(super) fn remove(&mut self, indexed: &Indexed) {
-        indexed.hold.into_iter().for_each(|hold| self.holds.remove(hold));
-        indexed.events().for_each(|time| self.events.remove(time));
+        indexed.hold.into_iter().for_each(|hold| self.holds.remove((hold, indexed.end)));
+        indexed.events().for_each(|time| self.events.remove((time, indexed.end)));
         indexed.timers.processing.iter().for_each(|time| self.processing.remove(*time));
         self.deferred -= u64::from(indexed.timers.deferred);
         self.summary.windows -= 1;
@@ -85,16 +87,17 @@ impl Index {
     }
 
     pub(super) fn next_event(&self) -> Option<Timestamp> {
-        self.events.least()
+        self.events.least().map(|(time, _)| time)
     }
 
     pub(super) fn next_processing(&self) -> Option<i64> {
         self.processing.least()
     }
 
-    /// A timer of event time holds the watermark until it has fired: by then, the pane of its window may be on time.
-    pub(super) fn hold(&self) -> Timestamp {
-        self.holds.least().into_iter().chain(self.events.least()).min().unwrap_or(Timestamp::MAX)
+    /// The least hold and the end of a window that has it. A timer of event time holds the watermark until it has fired: by
+    /// then, the pane of its window may be on time.
+    pub(super) fn holder(&self) -> Option<(Timestamp, Timestamp)> {
+        self.holds.least().into_iter().chain(self.events.least()).min()
     }
 
     pub(super) fn summary(&self) -> Summary {

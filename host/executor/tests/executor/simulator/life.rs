@@ -197,7 +197,7 @@ impl Simulation {
                 panic!("the job fails: {first}\n{self:#?}");
             }
         }
-        panic!("the job does not end: {:#?}\n{self:#?}", shared.progress.statuses());
+        panic!("the job does not end: {}\n{self:#?}", shared.report());
     }
 
     fn turn(&self, shared: &Arc<Shared>, seat: &mut Seat, id: ShardId) -> Result<(), Failure> {
