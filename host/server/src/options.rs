@@ -23,9 +23,9 @@ pub const HARNESSES_MAX: u32 = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepNames {
     /// Transform ids of the submitted pipeline.
-    #[default]
     Id,
-    /// The user's names, with which Python's `with_step` filters match.
+    /// The user's names, as in-process runners have them: `query` of Python and Java matches a step by a part of its path.
+    #[default]
     UniqueName,
 }
 
@@ -115,12 +115,12 @@ pub fn settings(options: &Struct, config: &Config) -> Result<(Settings, StepName
         streaming: options.switch("streaming"),
     };
     let step_names = match options.get("metrics_step_names") {
-        None => StepNames::Id,
+        None => StepNames::default(),
         Some(Kind::StringValue(text)) if text == "id" => StepNames::Id,
         Some(Kind::StringValue(text)) if text == "unique_name" => StepNames::UniqueName,
         Some(other) => {
             problems.push(format!("option metrics_step_names is {}; it must be id or unique_name", Shown(other)));
-            StepNames::Id
+            StepNames::default()
         }
     };
     if problems.is_empty() { Ok((settings, step_names)) } else { Err(problems) }
@@ -140,8 +140,8 @@ pub fn descriptors(config: &Config) -> Vec<PipelineOptionDescriptor> {
         (
             "metrics_step_names",
             String,
-            "id".to_string(),
-            "What metrics call a step: id (of the transform in the pipeline) or unique_name (the user's name).",
+            "unique_name".to_string(),
+            "What metrics call a step: unique_name (the user's name) or id (of the transform in the pipeline).",
         ),
     ]
     .map(|(name, r#type, default_value, description)| PipelineOptionDescriptor {
@@ -189,10 +189,10 @@ mod tests {
 
     #[test]
     fn numbers_come_as_numbers_and_as_text() {
-        check(&[], "4 0 Id []");
-        check(&[("beam:option:shards:v1", Kind::NumberValue(8.0)), ("beam:option:retries:v1", text("3"))], "8 3 Id []");
-        check(&[("beam:option:metrics_step_names:v1", text("unique_name"))], "4 0 UniqueName []");
-        check(&[("beam:option:something:v1", text("x")), ("beam:option:shards:v1", Kind::NullValue(0))], "4 0 Id []");
+        check(&[], "4 0 UniqueName []");
+        check(&[("beam:option:shards:v1", Kind::NumberValue(8.0)), ("beam:option:retries:v1", text("3"))], "8 3 UniqueName []");
+        check(&[("beam:option:metrics_step_names:v1", text("id"))], "4 0 Id []");
+        check(&[("beam:option:something:v1", text("x")), ("beam:option:shards:v1", Kind::NullValue(0))], "4 0 UniqueName []");
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
         let value = |kind| Value { kind: Some(kind) };
         let inner = Struct { fields: [("shards".to_string(), value(text("2")))].into() };
         let outer = Struct { fields: [("options".to_string(), value(Kind::StructValue(inner)))].into() };
-        check(&[("beam:option:go_options:v1", Kind::StructValue(outer))], "2 0 Id []");
-        check(&[("beam:option:experiments:v1", text("a,b=c"))], "4 0 Id [\"a\", \"b=c\"]");
+        check(&[("beam:option:go_options:v1", Kind::StructValue(outer))], "2 0 UniqueName []");
+        check(&[("beam:option:experiments:v1", text("a,b=c"))], "4 0 UniqueName [\"a\", \"b=c\"]");
     }
 }

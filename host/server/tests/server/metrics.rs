@@ -21,9 +21,9 @@ fn shown(list: &[proto::pipeline::MonitoringInfo]) -> Vec<(String, u8)> {
 async fn metrics_during_and_after_a_job() {
     let mut rig = Rig::start(Behaviour::Obedient).await;
     let mut jobs = rig.jobs().await;
-    for (names, step) in [("id", "t1"), ("unique_name", "Work")] {
+    for (names, step) in [("id", "t1"), ("unique_name", "Work"), ("", "Work")] {
         let request = PrepareJobRequest {
-            pipeline_options: Some(options(&[("metrics_step_names", names)])),
+            pipeline_options: (!names.is_empty()).then(|| options(&[("metrics_step_names", names)])),
             ..request("m", pipeline(vec![]))
         };
         let prepared = jobs.prepare(request).await.unwrap().into_inner();

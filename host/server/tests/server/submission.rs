@@ -198,7 +198,7 @@ async fn options_are_announced() {
     let told: Vec<_> =
         options.iter().map(|option| (option.name.as_str(), option.r#type, option.default_value.as_str())).collect();
     let (text, integer) = (pipeline_option_type::Enum::String as i32, pipeline_option_type::Enum::Integer as i32);
-    assert_eq!(told, [("shards", integer, "7"), ("retries", integer, "0"), ("metrics_step_names", text, "id")]);
+    assert_eq!(told, [("shards", integer, "7"), ("retries", integer, "0"), ("metrics_step_names", text, "unique_name")]);
     assert!(options.iter().all(|option| !option.description.is_empty()));
 }
 
