@@ -1,19 +1,20 @@
-//! `purlin jobs describe`: one job in full, a line per stage, and what holds it.
+//! `purlin jobs describe`: one job in full, a line per stage, what holds it, and what its user code counts.
 
 use std::io::Write;
 
 use model::Timestamp;
 use proto::inspect::{Description, Hold, StageStatus};
+use proto::job::MetricResults;
 
-use super::figures;
 use super::jobs::{printable, state_name, write_message};
 use super::table::{Side, table};
+use super::{figures, user_metrics};
 
 /// Shards that are told of besides the slowest of each stage.
 const HOLDS_MAX: usize = 40;
 
 /// Writes a description.
-pub(super) fn write(description: &Description, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn write(description: &Description, metrics: &MetricResults, out: &mut dyn Write) -> anyhow::Result<()> {
     let job = description.job.clone().unwrap_or_default();
     let age = figures::age(job.ended_ms.unwrap_or(description.now_ms) - job.submitted_ms);
     let (name, state) = (printable(&job.job_name), state_name(job.state));
@@ -22,6 +23,7 @@ pub(super) fn write(description: &Description, out: &mut dyn Write) -> anyhow::R
         write!(out, "{}", stages(description))?;
         write!(out, "{}", holds(description))?;
     }
+    write!(out, "{}", user_metrics::shown(metrics))?;
     description.problems.iter().try_for_each(|message| write_message(message, out))
 }
 

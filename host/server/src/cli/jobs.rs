@@ -9,7 +9,7 @@ use proto::inspect::{DescribeRequest, Description, JobSummary, JobsRequest, Jobs
 use proto::job::job_message::MessageImportance;
 use proto::job::job_messages_response::Response as StreamItem;
 use proto::job::job_service_client::JobServiceClient;
-use proto::job::{CancelJobRequest, DrainJobRequest, JobMessage, JobMessagesRequest, job_state};
+use proto::job::{CancelJobRequest, DrainJobRequest, GetJobMetricsRequest, JobMessage, JobMessagesRequest, job_state};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
@@ -25,7 +25,7 @@ pub async fn jobs(arguments: &Jobs, out: &mut dyn Write) -> anyhow::Result<()> {
     let server = Server { endpoint: &arguments.endpoint, channel: connect(&arguments.endpoint).await? };
     match &arguments.action {
         JobsAction::List => server.list(out).await,
-        JobsAction::Describe { id } => describe::write(&server.describe(id).await?, out),
+        JobsAction::Describe { id } => server.show(id, out).await,
         JobsAction::Logs { id, follow } => server.logs(id, *follow, out).await,
         JobsAction::Cancel { id } => server.cancel(id, out).await,
         JobsAction::Drain { id } => server.drain(id, out).await,
@@ -63,6 +63,15 @@ impl Server<'_> {
     async fn describe(&self, id: &str) -> anyhow::Result<Description> {
         let answer = self.inspect().describe(DescribeRequest { job_id: id.into() }).await;
         Ok(answer.map_err(|status| self.sentence(status))?.into_inner())
+    }
+
+    async fn show(&self, id: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+        let description = self.describe(id).await?;
+        let job_id = description.job.clone().unwrap_or_default().job_id;
+        let metrics = self.job_service().get_job_metrics(GetJobMetricsRequest { job_id }).await;
+        // It may have been forgotten in between.
+        let metrics = metrics.ok().and_then(|answer| answer.into_inner().metrics).unwrap_or_default();
+        describe::write(&description, &metrics, out)
     }
 
     async fn full_id(&self, id: &str) -> anyhow::Result<String> {

@@ -6,3 +6,4 @@ pub mod explain;
 pub mod figures;
 pub mod jobs;
 pub mod table;
+mod user_metrics;

@@ -8,8 +8,9 @@ use model::{ShardId, Timestamp};
 use prost::Message;
 use server::args::{Cli, Command as Parsed};
 use server::config::Config;
-use server::run::{End, Hold, Importance, StageStatus};
+use server::run::{End, Hold, Importance, Metrics, StageStatus};
 
+use crate::metrics::counter;
 use crate::rig::*;
 
 /// What a command line prints, or its error.
@@ -64,7 +65,7 @@ async fn jobs_are_listed_described_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_holds_on_several_shards_is_described() {
+async fn what_holds_on_several_shards_and_what_is_counted_is_described() {
     let mut rig = Rig::with(Behaviour::Obedient, Config { shards: 3, ..Config::default() }).await;
     let (job, started) = rig.submit("clicks").await;
     let now_ms = server::clock::now_ms();
@@ -81,7 +82,10 @@ async fn what_holds_on_several_shards_is_described() {
         ..stage(0, "Read", 9, 1, "a poll")
     };
     let sum = StageStatus { output_watermark: Timestamp::MAX, ..stage(1, "Sum", 9, 0, "") };
-    started.figures.lock().unwrap().stages = vec![read, sum];
+    *started.figures.lock().unwrap() = Figures {
+        metrics: Metrics { attempted: vec![counter("t1", 3)], committed: vec![counter("t1", 2)] },
+        stages: vec![read, sum],
+    };
     until(|| async { purlin(&rig, "describe clicks").await.contains("poll") }).await;
     let description = purlin(&rig, &format!("describe {job}")).await;
     let expected = [
@@ -90,6 +94,8 @@ async fn what_holds_on_several_shards_is_described() {
         " 1 Sum    9     0   18      0        0  end       end                         -",
         " stage   shard  output wm            since  also held by",
         " 0 Read      2  1970-01-01 00:01:00  07:00  a bundle",
+        " step  metric  committed  attempted",
+        " Work  n:c             2          3",
     ];
     assert_eq!(description.lines().skip(1).collect::<Vec<_>>(), expected, "{description}");
 }

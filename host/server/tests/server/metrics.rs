@@ -6,7 +6,8 @@ use server::run::{End, Metrics};
 
 use crate::rig::*;
 
-fn counter(step: &str, value: i64) -> (MetricName, MetricValue) {
+/// A user's counter of a step, by its id.
+pub(crate) fn counter(step: &str, value: i64) -> (MetricName, MetricValue) {
     let labels = [("PTRANSFORM", step), ("NAMESPACE", "n"), ("NAME", "c")];
     let labels = labels.map(|(key, value)| (key.to_string(), value.to_string())).into();
     (MetricName { urn: "beam:metric:user:sum_int64:v1".into(), labels }, MetricValue::SumInt(value))
