@@ -15,7 +15,8 @@ use model::{BundleId, ShardId, Timestamp};
 pub struct StageReport {
     /// How it stood when it was last looked at.
     pub status: StageStatus,
-    /// Since when the output watermark stands, in milliseconds of processing time, as far as this run of the job knows.
+    /// Since when the output watermark stands, in milliseconds of processing time: as far as this run of the job knows, and late by
+    /// as much as lies between two looks.
     pub since_ms: i64,
     /// What is being done for it now.
     pub work: Option<Work>,

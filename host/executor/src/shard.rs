@@ -144,7 +144,10 @@ impl Shard {
         let look = (!self.running.is_empty()).then_some(now_ms + LOOK_INTERVAL_MS);
         let retry = self.pending.as_ref().map(|pending| pending.not_before_ms);
         let until_ms = [self.wake_at_ms(), look, retry].into_iter().flatten().min();
-        self.note_status(now_ms);
+        if look.is_none() {
+            // Nobody looks until something happens.
+            self.note_status(now_ms);
+        }
         if until_ms.is_none() {
             match self.shared.quiescence.idle(self.id, version) {
                 Standing::Busy => {}
