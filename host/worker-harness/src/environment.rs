@@ -102,7 +102,7 @@ impl Worker for HarnessEnvironment {
 
     fn settle(&self, patience: Duration) -> Vec<String> {
         let unanswered = self.0.environment().unanswered.wait(patience);
-        unanswered.into_iter().map(|(harness, bundles)| format!("{harness} ({bundles} bundles)")).collect()
+        unanswered.into_iter().map(|(harness, bundles)| format!("{harness} (bundles: {bundles})")).collect()
     }
 
     fn close(&self) {

@@ -1,11 +1,12 @@
 //! A worker whose DoFns are Rust values of this process: the reference for the contract, and the worker of other crates' tests.
 //!
 //! DoFns are found by name (URN [`DOFN_NATIVE`], payload: the name). Bundles run on the calling thread, or, to exercise
-//! completion from elsewhere, on a thread per slot. State and timers are in [`keyed`], calls after the commit in [`commits`];
-//! there is no splitting here.
+//! completion from elsewhere, on a thread per slot: see [`slot`]. State and timers are in [`keyed`], calls after the commit in
+//! [`commits`]; there is no splitting here.
 
 mod commits;
 mod keyed;
+mod slot;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,15 +15,16 @@ use std::time::Duration;
 
 use model::batch::Row;
 use model::metrics::{Distribution, MetricName, MetricValue};
-use model::{Batch, BatchBuilder, BundleId, FiredTimer, ShardId, TransformId};
+use model::{Batch, BatchBuilder, FiredTimer, ShardId, TransformId};
 
-use crate::body::{Body, Transforms};
+use crate::body::Body;
 use crate::finalization::{Finalizable, Unanswered};
-use crate::{Bundle, Error, Outcome, Progress, Slot, StageSpec, StateAccess, TimerChange, Worker};
+use crate::{Error, Slot, StageSpec, StateAccess, TimerChange, Worker};
 
 pub use keyed::{Cell, TimerId};
 
 use commits::Calls;
+use slot::{Control, NativeSlot, Runner, Runs, run_all};
 
 /// DoFn URN of this worker.
 pub const DOFN_NATIVE: &str = "purlin:dofn:native:v1";
@@ -180,184 +182,5 @@ impl Worker for NativeWorker {
 
     fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
-    }
-}
-
-/// What a slot's thread is to do.
-type Task = Box<dyn FnOnce(&mut Runner) + Send>;
-
-fn run_all(mut runner: Runner, tasks: &mpsc::Receiver<Task>) {
-    while let Ok(task) = tasks.recv() {
-        task(&mut runner);
-    }
-}
-
-struct NativeSlot {
-    runs: Runs,
-    control: Control,
-    /// The stage's.
-    name: String,
-    finalizable: Arc<Mutex<Finalizable<Calls>>>,
-    unanswered: Unanswered,
-}
-
-enum Runs {
-    Here(Box<Runner>),
-    There(mpsc::SyncSender<Task>),
-}
-
-impl Runs {
-    fn run(&mut self, task: impl FnOnce(&mut Runner) + Send + 'static) {
-        match self {
-            Runs::Here(runner) => task(runner),
-            Runs::There(sender) => {
-                sender.send(Box::new(task)).expect("the slot's thread ends only when its sender is gone");
-            }
-        }
-    }
-}
-
-#[derive(Clone)]
-struct Control {
-    /// One more than the id of the last bundle that was to be aborted.
-    aborted: Arc<AtomicU64>,
-    closed: Arc<AtomicBool>,
-}
-
-impl Slot for NativeSlot {
-    fn start(&mut self, bundle: Bundle) {
-        self.runs.run(|runner| runner.run(bundle));
-    }
-
-    fn split(&mut self, _bundle: BundleId, _fraction: f64) {}
-
-    fn progress(&mut self, _bundle: BundleId) -> Option<Progress> {
-        None
-    }
-
-    fn abort(&mut self, bundle: BundleId) {
-        self.control.aborted.store(bundle.0 + 1, Ordering::Relaxed);
-    }
-
-    fn finalize(&mut self, bundle: BundleId) {
-        let Some(calls) = self.finalizable.lock().expect("nothing panics with the lock").take(bundle) else { return };
-        let told = self.unanswered.tell(&self.name);
-        self.runs.run(move |_| {
-            calls.make();
-            drop(told);
-        });
-    }
-}
-
-struct Runner {
-    stage: Arc<StageSpec>,
-    body: Arc<Body>,
-    factories: Vec<Option<Factory>>,
-    /// By transform; made at the first bundle and after a failure.
-    dofns: Vec<Option<(Box<dyn NativeDoFn>, Emitter)>>,
-    control: Control,
-    finalizable: Arc<Mutex<Finalizable<Calls>>>,
-}
-
-impl Runner {
-    fn run(&mut self, bundle: Bundle) {
-        let Bundle { id, input, timers, mut outputs, state, done, .. } = bundle;
-        if self.dofns.is_empty() {
-            self.dofns = self.made();
-        }
-        let body = self.body.clone();
-        self.emitters().for_each(|emitter| emitter.state = Some(state.clone()));
-        let metrics = body.run_with_timers(&input, &timers, &mut outputs, &mut Running { bundle: id, runner: self });
-        self.emitters().for_each(|emitter| emitter.state = None);
-        let outcome = metrics.and_then(|metrics| self.outcome(id, metrics, outputs));
-        if outcome.is_err() {
-            self.dofns.clear();
-        }
-        done(id, outcome);
-    }
-
-    fn emitters(&mut self) -> impl Iterator<Item = &mut Emitter> {
-        self.dofns.iter_mut().flatten().map(|(_, emitter)| emitter)
-    }
-
-    fn made(&self) -> Vec<Option<(Box<dyn NativeDoFn>, Emitter)>> {
-        let made = self.factories.iter().zip(&self.stage.transforms).map(|(factory, transform)| {
-            let tags: Vec<String> = transform.outputs.iter().map(|(tag, _)| tag.clone()).collect();
-            let builders = tags.iter().map(|_| BatchBuilder::new()).collect();
-            let families = self.stage.timer_families.iter();
-            let emitter = Emitter {
-                transform: transform.id.clone(),
-                tags,
-                builders,
-                metrics: BTreeMap::new(),
-                state: None,
-                families: families.map(|family| (family.transform.clone(), family.family.clone())).collect(),
-                timers: Vec::new(),
-                calls: Calls::default(),
-            };
-            factory.as_ref().map(|factory| (factory(), emitter))
-        });
-        made.collect()
-    }
-
-    fn outcome(
-        &mut self,
-        bundle: BundleId,
-        mut metrics: Vec<(MetricName, MetricValue)>,
-        outputs: crate::Outputs,
-    ) -> Result<Outcome, Error> {
-        let (mut timers, mut calls) = (Vec::new(), Calls::default());
-        for emitter in self.emitters() {
-            metrics.extend(std::mem::take(&mut emitter.metrics));
-            timers.append(&mut emitter.timers);
-            calls.append(&mut emitter.calls);
-        }
-        let outputs = outputs.finish()?;
-        let finalize = !calls.is_empty();
-        if finalize {
-            self.finalizable.lock().expect("nothing panics with the lock").add(bundle, calls);
-        }
-        Ok(Outcome { outputs, metrics, timers, finalize, ..Outcome::default() })
-    }
-}
-
-struct Running<'a> {
-    bundle: BundleId,
-    runner: &'a mut Runner,
-}
-
-impl Running<'_> {
-    fn call(
-        &mut self,
-        transform: usize,
-        call: impl FnOnce(&mut dyn NativeDoFn, &mut Emitter) -> Result<(), String>,
-    ) -> Result<Vec<(usize, Batch)>, Error> {
-        let control = &self.runner.control;
-        if control.closed.load(Ordering::Relaxed) || control.aborted.load(Ordering::Relaxed) == self.bundle.0 + 1 {
-            return Err(Error::Aborted);
-        }
-        let (dofn, emitter) = self.runner.dofns[transform].as_mut().expect("a body runs every transform but Flattens");
-        match call(dofn.as_mut(), emitter) {
-            Ok(()) => Ok(emitter.take()),
-            Err(message) => Err(Error::User { transform: Some(emitter.transform.clone()), message }),
-        }
-    }
-}
-
-impl Transforms for Running<'_> {
-    fn start(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error> {
-        self.call(transform, |dofn, emitter| dofn.start_bundle(emitter))
-    }
-
-    fn process(&mut self, transform: usize, input: &Batch) -> Result<Vec<(usize, Batch)>, Error> {
-        self.call(transform, |dofn, emitter| input.iter().try_for_each(|row| dofn.process(row, emitter)))
-    }
-
-    fn timer(&mut self, transform: usize, timer: &FiredTimer) -> Result<Vec<(usize, Batch)>, Error> {
-        self.call(transform, |dofn, emitter| dofn.on_timer(timer, emitter))
-    }
-
-    fn finish(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error> {
-        self.call(transform, |dofn, emitter| dofn.finish_bundle(emitter))
     }
 }

@@ -65,7 +65,7 @@ async fn settling_waits_for_the_answer_but_not_beyond_patience() {
         slot.finalize(BundleId(1));
         let names = setup.environment.settle(Duration::from_millis(50));
         let [name] = &names[..] else { panic!("one harness has not answered, not {names:?}") };
-        assert!(name.starts_with("worker test-job-") && name.ends_with(" (1 bundles)"), "{name}");
+        assert!(name.starts_with("worker test-job-") && name.ends_with(" (bundles: 1)"), "{name}");
         answers.add_permits(1);
         assert_eq!(setup.environment.settle(PATIENCE), Vec::<String>::new());
     }
