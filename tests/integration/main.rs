@@ -16,5 +16,6 @@ mod java;
 mod kill;
 mod reports;
 mod small_jobs;
+mod stalls;
 mod wheel;
 mod wordcount;
