@@ -21,9 +21,10 @@ pub(super) fn write(description: &Description, metrics: &MetricResults, out: &mu
     writeln!(out, "{}  {name}  {state}  {age}  shards {}", job.job_id, description.shards)?;
     if !description.stages.is_empty() {
         write!(out, "{}", stages(description))?;
-        write!(out, "{}", holds(description))?;
     }
-    write!(out, "{}", user_metrics::shown(metrics))?;
+    for more in [holds(description), user_metrics::shown(metrics)].iter().filter(|text| !text.is_empty()) {
+        write!(out, "\n{more}")?;
+    }
     description.problems.iter().try_for_each(|message| write_message(message, out))
 }
 

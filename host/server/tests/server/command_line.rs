@@ -92,8 +92,10 @@ async fn what_holds_on_several_shards_and_what_is_counted_is_described() {
         " stage   in  in/s  out  out/s  backlog  input wm  output wm               since  held by",
         " 0 Read   9     0   18      0        1  end       1970-01-01 00:00:00  01:00:00  shard 1: a poll",
         " 1 Sum    9     0   18      0        0  end       end                         -",
+        "",
         " stage   shard  output wm            since  also held by",
         " 0 Read      2  1970-01-01 00:01:00  07:00  a bundle",
+        "",
         " step  metric  committed  attempted",
         " Work  n:c             2          3",
     ];
