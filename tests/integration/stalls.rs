@@ -69,7 +69,7 @@ fn stalls_are_described() {
     let side_input = Stall::submit(&server, "endless_side_input");
     hanging.is_described(&[
         &["Hang", "shard ", "bundle ", "(rows or timers: 1", "runs in harness ", " for "],
-        &["Write", "waits for stage ", "Hang", " on shard "],
+        &["Write", "waits for stage 0 \"Create", " on shard ", ", which is at MIN"],
     ]);
     timer.is_described(&[
         &["Wait", "held at ", "by key \"key\", which has timer \"", "tomorrow", " by the clock, in 23 h "],

@@ -210,7 +210,7 @@ impl Due {
     }
 }
 
-/// Characters of a key that a report shows.
+/// Characters that a report shows of a key, and of the name of another stage.
 const SHOWN_MAX: usize = 32;
 
 /// The beginning of an encoded key as people can read it.

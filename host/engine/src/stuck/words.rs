@@ -4,7 +4,7 @@ use std::fmt;
 
 use model::{TimeDomain, Timestamp};
 
-use super::{Due, HeldBy, HeldRows, Origin, Producer, RowsWait, StageStatus};
+use super::{Due, HeldBy, HeldRows, Origin, Producer, RowsWait, StageStatus, shortened};
 use crate::grouping::Summary;
 
 /// How times are spelled.
@@ -95,7 +95,7 @@ impl Origin {
         match self {
             Origin::Outside => "from outside".to_owned(),
             Origin::Residual => "left of a restriction".to_owned(),
-            Origin::Stage { stage, name, shard } => format!("of {stage} \"{name}\" on {shard}"),
+            Origin::Stage { stage, name, shard } => format!("of {stage} \"{}\" on {shard}", shortened(name)),
         }
     }
 }
@@ -133,7 +133,8 @@ impl Due {
 
 impl Producer {
     fn words(&self, times: &dyn Times) -> String {
-        format!("{} \"{}\" on {}, which is at {}", self.stage, self.name, self.shard, times.event(self.watermark))
+        let (name, at) = (shortened(&self.name), times.event(self.watermark));
+        format!("{} \"{name}\" on {}, which is at {at}", self.stage, self.shard)
     }
 }
 
