@@ -68,7 +68,7 @@ fn stalls_are_described() {
     let timer = Stall::submit(&server, "far_timer");
     let side_input = Stall::submit(&server, "endless_side_input");
     hanging.is_described(&[
-        &["Hang", "shard ", "bundle ", "(rows or timers: 1", "runs in harness ", " for "],
+        &["Hang", "shard ", "bundle ", "(rows or timers: 1", "is in the hands of harness ", " for "],
         &["Write", "waits for stage 0 \"Create", " on shard ", ", which is at MIN"],
     ]);
     timer.is_described(&[

@@ -149,12 +149,12 @@ impl Work {
         match &self.activity {
             Activity::Bundle { bundle, items, row, worker, silent_ms } => {
                 let at = row.map_or(String::new(), |row| format!(", at row {row}"));
-                let place = worker.as_ref().map_or(String::new(), |worker| format!(" in {worker}"));
+                let runs = worker.as_ref().map_or("runs".to_owned(), |worker| format!("is in the hands of {worker}"));
                 let silent = match *silent_ms {
                     ..SILENT_MS => String::new(),
                     ms => format!(", but there was no answer for {}", span(i64::try_from(ms).unwrap_or(i64::MAX))),
                 };
-                format!("{bundle} (rows or timers: {items}{at}) runs{place} for {since}{silent}")
+                format!("{bundle} (rows or timers: {items}{at}) {runs} for {since}{silent}")
             }
             Activity::Commit { bundle, tries } => {
                 format!("the commit of {bundle} waits for the storage for {since}, tries: {tries}")

@@ -49,30 +49,32 @@ pub(crate) struct Run {
 /// What was last heard of a bundle.
 pub(crate) struct Heard {
     progress: Progress,
-    at: Instant,
+    /// None while there is nobody to be heard.
+    at: Option<Instant>,
 }
 
 impl Heard {
     /// Nothing: it waits for its harness.
     pub(crate) fn nothing() -> Self {
-        let worker = Some("a harness that is not there yet".to_owned());
-        Heard { progress: Progress { worker, ..Progress::default() }, at: Instant::now() }
+        let worker = Some("a harness that has not started".to_owned());
+        Heard { progress: Progress { worker, ..Progress::default() }, at: None }
     }
 
     /// With how long ago it was heard.
     pub(crate) fn progress(&self) -> Progress {
-        let silent_ms = u64::try_from(self.at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let silent = self.at.map(|at| at.elapsed()).unwrap_or_default();
+        let silent_ms = u64::try_from(silent.as_millis()).unwrap_or(u64::MAX);
         Progress { silent_ms, ..self.progress.clone() }
     }
 
     fn begins_in(&mut self, harness: &Harness) {
         self.progress.worker = Some(format!("harness {}", harness.id));
-        self.at = Instant::now();
+        self.at = Some(Instant::now());
     }
 
     /// The harness has answered; an answer without metrics says nothing new.
     fn answered(&mut self, progress: Progress) {
-        self.at = Instant::now();
+        self.at = Some(Instant::now());
         if !progress.metrics.is_empty() {
             let worker = self.progress.worker.take();
             self.progress = Progress { worker, ..progress };

@@ -102,7 +102,7 @@ pub struct Progress {
     pub row: Option<u64>,
     /// Metric values so far; they replace those of earlier reports of the same bundle.
     pub metrics: Vec<(MetricName, MetricValue)>,
-    /// Where it runs, in words for people; none when that is the shard's own thread.
+    /// Who has it, in words for people; none when that is the shard's own thread.
     pub worker: Option<String>,
     /// Milliseconds since the worker was last heard of.
     pub silent_ms: u64,
