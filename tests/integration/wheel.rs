@@ -39,7 +39,7 @@ fn marked() {
         "transforms/sideinputs_test.py",
         "transforms/util_test.py",
     ];
-    check(&files, &[("MARK", "it_validatesrunner")], "wheel-marked.txt", 43);
+    check(&files, &[("MARK", "it_validatesrunner")], "wheel-marked.txt", 44);
 }
 
 #[test]
@@ -57,5 +57,5 @@ fn files() {
         "transforms/util_test.py",
         "transforms/window_test.py",
     ];
-    check(&files, &[], "wheel-files.txt", 627);
+    check(&files, &[], "wheel-files.txt", 628);
 }

@@ -86,15 +86,17 @@ fn has_entries(folder: &Path) -> bool {
 pub(crate) fn python() -> Result<PathBuf> {
     let folder = cache()?.join(format!("python-beam-{BEAM_VERSION}"));
     let done = folder.join("complete");
+    let requirements = crate::steps::root().join("tests/beam/python/requirements.txt");
+    let wanted = std::fs::read_to_string(&requirements).with_context(|| format!("read {}", requirements.display()))?;
     step("python", || {
-        if !done.exists() {
+        // What it was made for is written down: when more is wanted, that is added.
+        if std::fs::read_to_string(&done).ok().as_ref() != Some(&wanted) {
             std::fs::create_dir_all(cache()?)?;
             run(command("python3", &["-m", "venv"]).arg(&folder)).context("make a virtual environment")?;
-            let requirements = crate::steps::root().join("tests/beam/python/requirements.txt");
             let mut pip = Command::new(folder.join("bin/pip"));
             output(pip.args(["install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&requirements))
                 .context("install apache-beam")?;
-            std::fs::write(&done, BEAM_VERSION)?;
+            std::fs::write(&done, &wanted)?;
         }
         Ok(format!("virtual environment with apache-beam {BEAM_VERSION}"))
     })?;
