@@ -43,7 +43,7 @@ impl Options {
         Options {
             retries: 0,
             bundle_rows_max: 100_000,
-            bundle_bytes_max: 8 << 20,
+            bundle_bytes_max: 4 << 20,
             bundle_groups_max: 100_000,
             bundle_restrictions_max: 8,
             bundle_state_bytes_max: 256 << 20,

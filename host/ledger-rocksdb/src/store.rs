@@ -27,6 +27,8 @@ type Database = DBWithThreadMode<SingleThreaded>;
 const ERA_SHIFT: u32 = 40;
 /// Files that RocksDB keeps open, at most.
 const OPEN_FILES_MAX: i32 = 256;
+/// Bytes that a compaction reads at once of each table that it merges.
+const COMPACTION_READ_BYTES: usize = 256 << 10;
 /// Deletions among this many neighbours ...
 const DELETION_WINDOW: usize = 512;
 /// ... from which a table is compacted without waiting for its turn.
@@ -268,12 +270,14 @@ fn database_options(options: &Options) -> rocksdb::Options {
     // What follows the first torn record was never acknowledged as synced: the prefix before it is the truth.
     database.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     database.set_bytes_per_sync(1 << 20);
+    database.set_compaction_readahead_size(COMPACTION_READ_BYTES);
     database
 }
 
 fn table_options(options: &Options) -> impl Fn(Table) -> rocksdb::Options {
     let cache = Cache::new_lru_cache(options.block_cache_bytes_max);
-    let buffer_bytes = options.write_buffer_bytes_max;
+    // Each table has two buffers: one that fills, and one that is being written. RocksDB holds up its writers beyond that.
+    let buffer_bytes = options.write_buffer_bytes_max / 2;
     move |table| {
         let mut blocks = BlockBasedOptions::default();
         blocks.set_block_cache(&cache);
@@ -284,7 +288,7 @@ fn table_options(options: &Options) -> impl Fn(Table) -> rocksdb::Options {
         family.set_level_compaction_dynamic_level_bytes(true);
         family.add_compact_on_deletion_collector_factory(DELETION_WINDOW, DELETIONS_IN_WINDOW_MAX, 0.5);
         match table {
-            Table::Meta => family.set_write_buffer_size(1 << 20),
+            Table::Meta => family.set_write_buffer_size(buffer_bytes / 16),
             Table::Log => family.set_write_buffer_size(buffer_bytes / 8),
             Table::Payloads => {
                 blocks.set_block_size(64 << 10);

@@ -30,7 +30,7 @@ use crate::services::Services;
 use crate::{EnvironmentOptions, Error, HarnessEnvironment, HostOptions};
 
 /// What a harness may send on one stream before it is read, and on all streams of one connection.
-const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// Data travels in frames of up to this size.
 const FRAME_BYTES_MAX: u32 = 1 << 20;

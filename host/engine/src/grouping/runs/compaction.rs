@@ -13,9 +13,9 @@ use crate::KeyedState;
 use crate::arrivals::Window;
 
 /// Runs of one level that are merged into one of the next.
-const FAN_IN: usize = 48;
+const FAN_IN: usize = 24;
 /// Bytes that one call merges at most, but for the rest of one group.
-const STEP_BYTES_MAX: u64 = 8 << 20;
+const STEP_BYTES_MAX: u64 = 4 << 20;
 /// Bytes that may be merged for each byte that comes in: enough for this many levels to keep up.
 pub(super) const CREDIT: u64 = 4;
 
