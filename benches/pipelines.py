@@ -6,6 +6,7 @@ numbers, so that they pickle small.
 import json
 import os
 import shlex
+import sys
 import time
 
 # Every case but `wordcount` begins with this many elements and multiplies them in its first transform.
@@ -92,8 +93,9 @@ def run(case, n, keys, text, endpoint, environment, options):
                 # No `pip freeze` between run() and the submission: it is slow and says nothing of a runner.
                 '--experiments=disable_logging_submission_environment']
     if environment == 'PROCESS':
-      worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../tests/beam/python/sdk_worker.sh')
+      worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../examples/boot/python.sh')
       options.append('--environment_options=process_command=' + worker)
+      options.append('--environment_options=process_variables=VIRTUAL_ENV=' + sys.prefix)
     p = beam.Pipeline(options=PipelineOptions(options))
   else:
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner

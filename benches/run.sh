@@ -10,7 +10,7 @@ CASES=${CASES:-map5,gbk,reshuffle,combine,wordcount}
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/purlin
 OUT=$CACHE/benches
 [ -x "$PURLIN" ] || { echo "no binary $PURLIN: \`cargo xtask demo\` builds one" >&2; exit 2; }
-PURLIN=$(readlink -f "$PURLIN")
+export PURLIN=$(readlink -f "$PURLIN")
 mkdir -p "$OUT"
 
 # Prism and the Go pipelines, at the versions of go/go.mod.

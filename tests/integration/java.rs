@@ -1,4 +1,5 @@
-//! The stock Java SDK over LOOPBACK: a word count, and Beam's own ValidatesRunner tests with no category left out.
+//! The stock Java SDK: a word count, in the program that submits it and in processes, and Beam's own ValidatesRunner tests with no
+//! category left out.
 
 use std::process::Command;
 
@@ -8,14 +9,25 @@ use crate::{verdicts, words};
 /// The characters of words in the Java pipeline.
 const WORD: &str = "A-Za-z0-9";
 
-#[test]
-fn word_count() {
+fn count_words(environment: &[&str]) {
     let server = Server::start(&[]);
     let book = root().join("examples/data/kjv.txt");
     let folder = tempfile::tempdir().unwrap();
     let mut java = Command::new(root().join("tests/beam/java/run-wordcount.sh"));
-    output(java.arg(server.endpoint()).arg(&book).arg(folder.path().join("counts")));
+    output(java.arg(server.endpoint()).arg(&book).arg(folder.path().join("counts")).args(environment));
     words::assert_equal(&words::in_folder(folder.path(), "counts"), &words::by_coreutils(&book, WORD));
+}
+
+#[test]
+fn word_count() {
+    count_words(&["--defaultEnvironmentType=LOOPBACK"]);
+}
+
+/// Its jars are staged, and its harness is started from them.
+#[test]
+fn word_count_in_a_process() {
+    let config = format!(r#"--defaultEnvironmentConfig={{"command": {:?}}}"#, root().join("examples/boot/java.sh"));
+    count_words(&["--defaultEnvironmentType=PROCESS", &config]);
 }
 
 #[test]

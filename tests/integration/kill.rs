@@ -63,12 +63,12 @@ fn ten_megabytes(folder: &std::path::Path) -> std::path::PathBuf {
 
 fn submit(port: u16, book: &std::path::Path, out: &std::path::Path) -> Child {
     let venv = given("PURLIN_PYTHON").parent().unwrap().parent().unwrap().to_path_buf();
-    let worker = root().join("tests/beam/python/sdk_worker.sh");
+    let worker = root().join("examples/boot/python.sh");
     let mut python = Command::new(given("PURLIN_PYTHON"));
     python.args(["-m", "apache_beam.examples.wordcount", "--runner=PortableRunner", "--environment_type=PROCESS"]);
     python.arg(format!("--job_endpoint=localhost:{port}"));
     python.arg(format!("--environment_options=process_command={}", worker.display()));
-    python.arg(format!("--environment_options=process_variables=VENV={}", venv.display()));
+    python.arg(format!("--environment_options=process_variables=VIRTUAL_ENV={}", venv.display()));
     python.arg("--input").arg(book).arg("--output").arg(out);
     python.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }

@@ -26,7 +26,7 @@ fn beams_own() -> Command {
 
 /// The command of a PROCESS environment.
 pub(crate) fn process_command() -> String {
-    let worker = root().join("tests/beam/python/sdk_worker.sh");
+    let worker = root().join("examples/boot/python.sh");
     format!("--environment_options=process_command={}", worker.display())
 }
 
@@ -44,11 +44,11 @@ fn python_over_loopback_on_one_shard() {
 fn python_in_a_process() {
     let venv = given("PURLIN_PYTHON").parent().unwrap().parent().unwrap().to_path_buf();
     check(
-        beams_own().env("VENV", &venv),
+        &mut beams_own(),
         &[
             "--environment_type=PROCESS",
             &process_command(),
-            &format!("--environment_options=process_variables=VENV={}", venv.display()),
+            &format!("--environment_options=process_variables=VIRTUAL_ENV={}", venv.display()),
         ],
         &[],
     );

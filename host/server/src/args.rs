@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::boot::Boot;
 use crate::config::{Config, LogKind, LogLevel};
 use crate::options::{RETRIES_MAX, SHARDS_MAX};
 
@@ -43,6 +44,8 @@ pub enum Command {
         /// A serialized `Pipeline` or `PrepareJobRequest`.
         file: PathBuf,
     },
+    /// Start an SDK's harness, as the command of an environment of kind PROCESS; see examples/boot.
+    Boot(Boot),
 }
 
 /// Flags of `purlin serve`.

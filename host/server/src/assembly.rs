@@ -38,7 +38,10 @@ pub(crate) fn assemble(config: &Config) -> anyhow::Result<Parts> {
     let harnesses = HarnessHost::start(host, tokio::runtime::Handle::current()).context("serve SDK harnesses")?;
     let wasm = WasmEngine::new(worker_wasm::Options { cache_dir: components, ..worker_wasm::Options::default() });
     let wasm = wasm.context("start the WebAssembly engine")?;
-    let runner = Runner { harnesses, wasm, clock: Arc::new(WallClock), durable: config.data_dir.is_some() };
+    // So that `purlin boot` is found by scripts that stand for it; see examples/boot.
+    let ourselves = std::env::current_exe().context("find the running program")?.display().to_string();
+    let process_env = [("PURLIN".to_owned(), ourselves)].into();
+    let runner = Runner { harnesses, wasm, process_env, clock: Arc::new(WallClock), durable: config.data_dir.is_some() };
     Ok(Parts { runner: Arc::new(runner), ledger: Arc::new(ledger), capabilities: capabilities(), store })
 }
 

@@ -8,9 +8,11 @@
 //!                           ├─ staging ──────┼─ jobs ─► run (the seam to whatever executes)
 //!                           └─ inspect ──────┘
 //!  cli ─── asks a running server ──┘
+//!  boot ── starts an SDK's harness for any runner
 //! ```
 
 pub mod args;
+pub mod boot;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use clap::Parser;
 use server::args::{Cli, Command, Serve, normalised};
 use server::serve::{Bound, interrupted};
-use server::{cli, logging};
+use server::{boot, cli, logging};
 
 /// For RocksDB too. Batches are made by one thread and freed by another, where the system's allocator gives little back.
 #[global_allocator]
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     // A job that does not stop must not keep the process.
     runtime.shutdown_background();
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("purlin: {error:#}");
@@ -41,12 +41,14 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(command: Command) -> anyhow::Result<()> {
+async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Serve(serve) => run_server(&serve).await,
-        Command::Jobs(arguments) => cli::jobs::jobs(&arguments, &mut stdout()).await,
-        Command::Explain { file } => cli::explain::explain(&file, &assembly::capabilities(), &mut stdout().lock()),
+        Command::Serve(serve) => run_server(&serve).await?,
+        Command::Jobs(arguments) => cli::jobs::jobs(&arguments, &mut stdout()).await?,
+        Command::Explain { file } => cli::explain::explain(&file, &assembly::capabilities(), &mut stdout().lock())?,
+        Command::Boot(flags) => return boot::boot(&flags).await,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn run_server(flags: &Serve) -> anyhow::Result<()> {

@@ -20,6 +20,8 @@ use crate::times::Spelled;
 pub(crate) struct Runner {
     pub(crate) harnesses: HarnessHost,
     pub(crate) wasm: WasmEngine,
+    /// Variables of every harness that is started as a process.
+    pub(crate) process_env: BTreeMap<String, String>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Whether jobs survive the process.
     pub(crate) durable: bool,
@@ -98,6 +100,7 @@ impl Runner {
             environment: environment.serialized.clone(),
             pipeline_options: submission.options.clone(),
             artifacts: artifacts.iter().map(artifact).collect(),
+            process_env: self.process_env.clone(),
             harnesses: submission.settings.harnesses,
             log: Arc::new(JobLog { job: submission.job.to_string(), observer: observer.clone() }),
             timeouts: Timeouts::default(),

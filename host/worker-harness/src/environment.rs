@@ -1,6 +1,6 @@
 //! The harnesses of one environment of one job: started when first needed, replaced when they die, ended together.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -71,7 +71,7 @@ impl HarnessEnvironment {
         let refused = |what: String| crate::Error::Environment(format!("{what} (job {})", options.job));
         let environment = pb::Environment::decode(options.environment.clone())
             .map_err(|error| refused(format!("malformed environment: {error}")))?;
-        let launcher = Launcher::of(&environment).map_err(refused)?;
+        let launcher = Launcher::of(&environment, &options.process_env).map_err(refused)?;
         let positions = (0..options.harnesses.max(1)).map(|_| Mutex::new(Position::Vacant)).collect();
         Ok(HarnessEnvironment(Arc::new(Handle(Arc::new(Environment {
             host,
@@ -123,7 +123,7 @@ impl Drop for Handle {
 }
 
 impl Launcher {
-    fn of(environment: &pb::Environment) -> Result<Self, String> {
+    fn of(environment: &pb::Environment, process_env: &BTreeMap<String, String>) -> Result<Self, String> {
         let payload = environment.payload.clone();
         match environment.urn.as_str() {
             model::urn::ENV_EXTERNAL => {
@@ -139,7 +139,9 @@ impl Launcher {
                 if payload.command.is_empty() {
                     return Err("process environment without a command".to_owned());
                 }
-                Ok(Launcher::Process(Program { command: payload.command, env: payload.env }))
+                let mut env = process_env.clone();
+                env.extend(payload.env);
+                Ok(Launcher::Process(Program { command: payload.command, env }))
             }
             model::urn::ENV_DOCKER => {
                 let image = pb::DockerPayload::decode(payload).map(|payload| payload.container_image).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! What a host and its environments are made from. Values only; where they come from is the server's business.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub struct EnvironmentOptions {
     pub pipeline_options: prost_types::Struct,
     /// The environment's dependencies.
     pub artifacts: Vec<ResolvedArtifact>,
+    /// Variables that a started process is given; those that its environment names go before them.
+    pub process_env: BTreeMap<String, String>,
     /// How many harnesses share the shards; 0 counts as 1.
     pub harnesses: u32,
     /// Takes what harnesses log, and what their processes print.

@@ -13,7 +13,7 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 VENV=${VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/purlin/python-beam-2.77.0}
 BINARY=$1 OUT=$2; shift 2
 mkdir -p "$OUT"; OUT=$(cd "$OUT" && pwd); rm -f "$OUT"/*.xml; : >"$OUT/log.txt"; : >"$OUT/table.tsv"
-export PYTHONPATH=$HERE GRPC_ENABLE_FORK_SUPPORT=false VENV
+export PYTHONPATH=$HERE GRPC_ENABLE_FORK_SUPPORT=false VENV VIRTUAL_ENV=$VENV
 BEAM=$("$VENV/bin/python" -c 'import importlib.util as u; print(u.find_spec("apache_beam").submodule_search_locations[0])') || exit 2
 server=
 trap '[ -z "$server" ] || kill $server 2>/dev/null' EXIT
@@ -29,7 +29,7 @@ for file in "$@"; do
   if [ -x "$BINARY" ]; then
     start
     options="--runner=PortableRunner --job_endpoint=localhost:$port --environment_type=${ENV_TYPE:-LOOPBACK} ${EXTRA_OPTS:-}"
-    [ "${ENV_TYPE:-}" != PROCESS ] || options="$options --environment_options=process_command=$HERE/sdk_worker.sh"
+    [ "${ENV_TYPE:-}" != PROCESS ] || options="$options --environment_options=process_command=$HERE/../../../examples/boot/python.sh"
   fi
   results=$OUT/${file//[\/:]/_}.xml
   (cd "$OUT" && "$VENV/bin/python" -m pytest -p beamopts -p beamjobs -c "$HERE/pytest.ini" --rootdir "$HERE" -q -rfE --tb=native \

@@ -1,7 +1,6 @@
 """Rows of `README.md` about workers: those that cannot start, fail at once, end in the middle or think for long."""
 import os
 import socket
-import stat
 import sys
 import time
 
@@ -58,13 +57,11 @@ class _EndsItsProcess(beam.DoFn):
 
 def row_36_a_worker_ends_in_the_middle(runner, tmp_path):
   """Another takes its place, and every element comes out once."""
-  boot = tmp_path / 'boot'
-  folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'python')
-  boot.write_text('#!/bin/sh\nexec %s %s/sdk_worker.py "$@"\n' % (sys.executable, folder), encoding='utf-8')
-  boot.chmod(boot.stat().st_mode | stat.S_IXUSR)
+  here = os.path.dirname(os.path.abspath(__file__))
+  boot = os.path.join(here, '../../../examples/boot/python.sh')
   marker = tmp_path / 'ended'
   with runner.pipeline('--environment_options=process_command=%s' % boot,
-                       '--environment_options=process_variables=PYTHONPATH=%s' % os.path.dirname(__file__),
+                       '--environment_options=process_variables=PYTHONPATH=%s,VIRTUAL_ENV=%s' % (here, sys.prefix),
                        environment='PROCESS') as p:
     numbers = p | beam.Create(range(100)) | beam.Reshuffle() | beam.ParDo(_EndsItsProcess(str(marker)))
     assert_that(numbers, equal_to(list(range(100))))

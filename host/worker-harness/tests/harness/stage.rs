@@ -137,6 +137,7 @@ pub(crate) fn external(endpoint: impl ToString, capabilities: &[&str]) -> pb::En
 
 pub(crate) fn options(environment: pb::Environment, log: Arc<Log>) -> EnvironmentOptions {
     EnvironmentOptions {
+        process_env: Default::default(),
         job: JobId::from("job"),
         job_name: "test".to_owned(),
         environment: environment.encode_to_vec().into(),
