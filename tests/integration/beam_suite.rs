@@ -27,6 +27,12 @@ fn any_runner_in_processes() {
     check("AnyRunnerTest", "PROCESS", "", "anyrunner-process.txt", 71);
 }
 
+/// Harnesses of a worker pool that is not ours to start.
+#[test]
+fn any_runner_in_a_pool() {
+    check("AnyRunnerTest", "EXTERNAL", "", "anyrunner-process.txt", 71);
+}
+
 /// The same graphs without what Python's optimiser does to them.
 #[test]
 fn any_runner_unoptimised() {
