@@ -85,6 +85,7 @@ pub async fn boot(flags: &Boot) -> anyhow::Result<ExitCode> {
     // Goes away when this function ends, which is when the harness has ended.
     let temporary = tempfile::Builder::new().prefix("purlin-boot-").tempdir().context("make a temporary folder")?;
     let folder = flags.semi_persist_dir.as_deref().unwrap_or(temporary.path());
+    tokio::fs::create_dir_all(folder).await.with_context(|| format!("make {}", folder.display()))?;
     let files = match info.dependencies.is_empty() {
         true => Vec::new(),
         false => staged::fetch(connect(&provided.artifacts).await?, &caller, info.dependencies, &folder.join("staged")).await?,
