@@ -231,22 +231,23 @@ impl Keys {
         families.filter(|(_, domain)| **domain == TimeDomain::Processing).map(|(family, _)| family)
     }
 
-    /// The end of a pair, and what it holds: where a last timer is to fire, its outputs must not come too late.
-    fn expiry_of(&self, pair: &Pair, expiry: Timestamp) -> (Item, Timestamp) {
-        let time = expiry.plus(Duration(1));
-        let hold = if self.keyed.expiration_family.is_some() { expiry } else { Timestamp::MAX };
+    /// The end of a pair whose window ends with `end`, and what it holds: where a last timer is to fire, its outputs have that
+    /// time and must not come late.
+    fn expiry_of(&self, pair: &Pair, end: Timestamp) -> (Item, Timestamp) {
+        let time = self.expiry(end).plus(Duration(1));
+        let hold = if self.keyed.expiration_family.is_some() { end } else { Timestamp::MAX };
         (Item { domain: Domain::Event, time, kind: Kind::Expiry, pair: pair.clone() }, hold)
     }
 }
 
 impl Bundle<'_> {
-    /// Sees to it that a pair ends some day. Returns whether that is still to come.
-    fn see(&mut self, pair: &Pair, expiry: Timestamp) -> Result<bool, Error> {
-        let (item, hold) = self.keys.expiry_of(pair, expiry);
+    /// Sees to it that a pair whose window ends with `end` ends some day. Returns whether that is still to come.
+    fn see(&mut self, pair: &Pair, end: Timestamp) -> Result<bool, Error> {
+        let (item, hold) = self.keys.expiry_of(pair, end);
         if self.state.get(&self.keys.names.due(&item))?.is_some() {
             return Ok(true);
         }
-        if expiry < self.clocks.input_watermark {
+        if self.keys.expiry(end) < self.clocks.input_watermark {
             return Ok(self.state.get(&self.keys.names.postponed(pair))?.is_some());
         }
         self.add(&item, hold, Bytes::new());

@@ -26,7 +26,7 @@ impl Bundle<'_> {
             readied.dropped_rows += (group.len() - kept.len()) as u64;
             for window in kept.iter().map(|arrival| arrival.window).collect::<BTreeSet<_>>() {
                 let window = &arrivals.windows[window as usize];
-                self.see(&Pair { key: key.clone(), window: window.bytes.clone() }, keys.expiry(window.end))?;
+                self.see(&Pair { key: key.clone(), window: window.bytes.clone() }, window.end)?;
             }
             for arrival in kept.iter().filter(|_| keys.keyed.time_sorted) {
                 let (batch, row) = arrival.place();

@@ -54,7 +54,8 @@ impl Bundle<'_> {
     /// The last event time at which one can is when the window expires, a millisecond behind the last that belongs to it:
     /// Python's `timer.set(window.end)` without lateness. What it puts out belongs to the window, so it holds the last.
     fn set(&mut self, domain: Domain, pair: Pair, family: u32, tag: Bytes, set: Set) -> Result<(), Error> {
-        let expiry = self.keys.expiry(self.keys.end(&pair.window)?);
+        let end = self.keys.end(&pair.window)?;
+        let expiry = self.keys.expiry(end);
         let forgotten = expiry.plus(Duration(1));
         let hold = Some(set.hold.timestamp()).filter(|hold| *hold != forgotten).unwrap_or(expiry);
         let time = match domain {
@@ -75,7 +76,7 @@ impl Bundle<'_> {
             return Ok(());
         }
         self.clear(&pair, family, &tag)?;
-        if !in_time || !self.see(&pair, expiry)? {
+        if !in_time || !self.see(&pair, end)? {
             return Ok(());
         }
         self.state.put(identity, Some(times));

@@ -126,7 +126,7 @@ impl Bundle<'_> {
     /// The end of a pair: its last timer fires, and all others are gone.
     fn expire(&mut self, item: Item, taken: &mut Taken) -> Result<(), Error> {
         let end = self.keys.end(&item.pair.window)?;
-        let (_, hold) = self.keys.expiry_of(&item.pair, self.keys.expiry(end));
+        let (_, hold) = self.keys.expiry_of(&item.pair, end);
         self.remove(&item, hold);
         self.clear_the_clock(&item.pair)?;
         taken.count(&item, 0);
@@ -173,7 +173,7 @@ impl Bundle<'_> {
         let postponed = self.keys.names.postponed(pair);
         if self.state.get(&postponed)?.is_some() && !self.waits_for_the_clock(pair)? {
             self.state.put(postponed, None);
-            let (item, hold) = self.keys.expiry_of(pair, self.keys.expiry(self.keys.end(&pair.window)?));
+            let (item, hold) = self.keys.expiry_of(pair, self.keys.end(&pair.window)?);
             self.add(&item, hold, Bytes::new());
         }
         Ok(())

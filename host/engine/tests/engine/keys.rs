@@ -102,7 +102,7 @@ impl Keys {
         for ((_, window), kept) in &self.pairs {
             let timers = kept.timers.values().map(|timer| timer.hold);
             let rows = kept.rows.iter().map(|(_, timestamp, ..)| *timestamp);
-            let last = self.keyed.expiration_family.map(|_| self.expiry(window));
+            let last = self.keyed.expiration_family.map(|_| self.end(window));
             hold = timers.chain(rows).chain(last).fold(hold, Timestamp::min);
         }
         hold
