@@ -11,7 +11,9 @@ use crate::job::Failure;
 impl Shard {
     /// Begins once the job has been told to drain. Returns whether that was now.
     pub(super) fn begin_draining(&mut self) -> bool {
-        if self.draining || !self.shared.draining() {
+        // A commit that is tried again may hold elements of a script, whose end comes after them.
+        let is_told_first = self.scripts.is_some() && self.pending.is_some();
+        if self.draining || is_told_first || !self.shared.draining() {
             return false;
         }
         self.draining = true;

@@ -94,7 +94,7 @@ impl Shard {
     }
 
     /// After a bundle without effect.
-    fn try_again(&mut self, bundle: BundleId, stage: StageId, error: worker::Error) -> Result<(), Failure> {
+    pub(super) fn try_again(&mut self, bundle: BundleId, stage: StageId, error: worker::Error) -> Result<(), Failure> {
         let tries = self.tries.entry(stage).or_default();
         *tries += 1;
         let allowed = match error {

@@ -36,7 +36,10 @@ impl Shard {
             self.note_status(now_ms);
         }
         let mut head = Overlay::new(self.ledger.state(), CellSpace::Heads);
-        let Readied { input, timers, expired, .. } = self.ready(&work, input, now_ms, &mut head)?;
+        let Readied { input, timers, expired, .. } = match self.ready(&work, input, now_ms, &mut head) {
+            Ok(readied) => readied,
+            Err(failure) => return self.not_readied(&work, failure),
+        };
         let outputs = Outputs::new(&shared.stages[work.stage.0 as usize], self.output_options(work.bundle));
         let state = Arc::new(self.bundle_state(work.stage));
         let running = Running {
@@ -101,6 +104,18 @@ impl Shard {
             Head::Plain | Head::Script | Head::Restrictions { .. } => input,
         };
         Ok(Readied { input, ..Readied::default() })
+    }
+
+    /// Workers that were asked on the side may be lost or fail as others do, and then the bundle is tried again.
+    fn not_readied(&mut self, work: &Work, failure: Failure) -> Result<(), Failure> {
+        let error = match failure {
+            Failure::User { transform, message } => worker::Error::User { transform, message },
+            Failure::Infrastructure(message) => worker::Error::Infrastructure(message),
+            other => return Err(other),
+        };
+        self.mergers.remove(&work.stage);
+        self.truncations.remove(&work.stage);
+        self.try_again(work.bundle, work.stage, error)
     }
 
     /// A stage's head has failed: a fault of ours.
