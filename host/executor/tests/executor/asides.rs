@@ -1,6 +1,7 @@
 //! Windows that only a worker can merge.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use executor::Failure;
@@ -12,6 +13,7 @@ use plan::{Head, Routing};
 use worker::Error;
 
 use crate::dofns::{Context, Faultless, TestWorker};
+use crate::merging::merge_windows;
 use crate::plans::kv;
 use crate::rig::{Rig, results};
 use crate::rows::{Draft, decode};
@@ -49,44 +51,34 @@ fn run(
     });
     draft.plans.merging(stage, "merge", Coder::IntervalWindow);
     draft.dofn("merge", answer);
-    let rig = Rig::new(draft.plans.build(), TestWorker::new(Arc::new(draft.dofns), Arc::new(Faultless)), 2);
+    let mut rig = Rig::new(draft.plans.build(), TestWorker::new(Arc::new(draft.dofns), Arc::new(Faultless)), 2);
+    rig.options.retries = 1;
     let (shared, result) = rig.start().end();
     result.map(|()| results(&shared).into_iter().filter(|result| result.starts_with("group")).collect())
 }
 
 /// Sessions: what meets merges.
 fn sessions(row: Row<'_>, context: &mut Context<'_>) -> Result<(), Error> {
-    let mut reader = Reader::new(row.value);
-    let nonce = reader.length_prefixed().unwrap();
-    let mut windows: Vec<_> = (0..reader.be_i32().unwrap()).map(|_| IntervalWindow::decode(&mut reader).unwrap()).collect();
-    windows.sort();
-    let mut merged: Vec<(IntervalWindow, Vec<IntervalWindow>)> = Vec::new();
-    for window in windows {
-        match merged.last_mut() {
-            Some((whole, parts)) if window.start < whole.end => {
-                whole.end = whole.end.max(window.end);
-                parts.push(window);
-            }
-            _ => merged.push((window, vec![window])),
-        }
-    }
-    let mut answer = vec![nonce.len() as u8];
-    answer.extend_from_slice(nonce);
-    let list = |answer: &mut Vec<u8>, length: usize| answer.extend_from_slice(&(length as i32).to_be_bytes());
-    list(&mut answer, 0);
-    list(&mut answer, merged.len());
-    for (whole, parts) in merged {
-        whole.encode(&mut answer);
-        list(&mut answer, parts.len());
-        parts.iter().for_each(|part| part.encode(&mut answer));
-    }
-    context.emit(Row { value: &answer, ..row });
+    merge_windows(row, 0, context);
     Ok(())
 }
 
 #[test]
 fn a_worker_is_asked_which_windows_merge() {
     assert_eq!(run(&[1, 30, 5, 12, 41, 39, 70], sessions).unwrap(), ["group of 1: 1", "group of 3: 2"]);
+}
+
+#[test]
+fn a_worker_that_is_lost_is_asked_again() {
+    for error in [Error::Infrastructure("gone".to_owned()), Error::User { transform: None, message: "this time only".to_owned() }]
+    {
+        let asked = AtomicU32::new(0);
+        let once = move |row: Row<'_>, context: &mut Context<'_>| match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(error.clone()),
+            _ => sessions(row, context),
+        };
+        assert_eq!(run(&[1, 30, 5, 12, 41, 39, 70], once).unwrap(), ["group of 1: 1", "group of 3: 2"]);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -191,7 +191,7 @@ impl Answer {
 /// How a worker treats bundles. The default is a worker without faults that answers at once.
 pub(crate) trait Manner: Send + Sync {
     /// How many of the rows of a bundle to process, at least one.
-    fn keep(&self, rows: usize, _splittable: bool) -> usize {
+    fn keep(&self, _stage: &StageSpec, rows: usize) -> usize {
         rows
     }
     /// See [`Context::now_ms`].
@@ -272,7 +272,7 @@ impl Slot for TestSlot {
         let rows: usize = input.iter().map(Batch::rows).sum();
         let absorbed = matches!(&self.stage.source.coder, Coder::Kv(_, value) if matches!(**value, Coder::Iterable(_)));
         let keyed = self.on_timer.iter().any(Option::is_some);
-        let kept = if absorbed || keyed { rows } else { self.manner.keep(rows, self.stage.splittable) };
+        let kept = if absorbed || keyed { rows } else { self.manner.keep(&self.stage, rows) };
         let input = first_rows(&input, kept);
         let mut running = Running { slot: self, state: &*state, results: Results::default() };
         let counts = self.body.run_with_timers(&input, &timers, &mut outputs, &mut running);
@@ -362,12 +362,32 @@ pub(crate) struct Chance {
     lost: Mutex<BTreeMap<(ShardId, model::StageId), u32>>,
     lost_in_a_row_max: u32,
     now_ms: Arc<AtomicI64>,
+    /// Of the plan. What is asked on the side has a number behind them, and its shard waits.
+    stages: usize,
+    draining: AtomicBool,
 }
 
 impl Chance {
-    pub(crate) fn new(seed: u64, lost_in_a_row_max: u32, now_ms: Arc<AtomicI64>) -> Self {
+    pub(crate) fn new(seed: u64, lost_in_a_row_max: u32, now_ms: Arc<AtomicI64>, stages: usize) -> Self {
         let dice = Mutex::new(Dice::new(seed));
-        Chance { dice, held: Mutex::default(), lost: Mutex::default(), lost_in_a_row_max, now_ms }
+        Chance {
+            dice,
+            held: Mutex::default(),
+            lost: Mutex::default(),
+            lost_in_a_row_max,
+            now_ms,
+            stages,
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// The job is drained from now on.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    fn is_aside(&self, stage: &StageSpec) -> bool {
+        stage.stage.0 as usize >= self.stages
     }
 
     /// Sends one of the answers that are held, if there is one.
@@ -389,9 +409,11 @@ impl Manner for Chance {
         self.now_ms.load(Ordering::SeqCst)
     }
 
-    fn keep(&self, rows: usize, splittable: bool) -> usize {
+    fn keep(&self, stage: &StageSpec, rows: usize) -> usize {
+        // What is left of a restriction when the job is drained is not asked to split again.
+        let is_whole = self.is_aside(stage) || (stage.splittable && self.draining.load(Ordering::SeqCst));
         let mut dice = self.dice.lock().unwrap();
-        let split = rows > 1 && dice.chance(if splittable { 40 } else { 5 });
+        let split = rows > 1 && !is_whole && dice.chance(if stage.splittable { 40 } else { 5 });
         if split { 1 + dice.below(rows - 1) } else { rows }
     }
 
@@ -408,17 +430,20 @@ impl Manner for Chance {
     fn answer(&self, shard: ShardId, mut answer: Answer) {
         let mut dice = self.dice.lock().unwrap();
         let mut lost = self.lost.lock().unwrap();
-        let in_a_row = lost.entry((shard, answer.stage.stage)).or_default();
+        // What is asked on the side is part of a bundle of its stage.
+        let is_aside = self.is_aside(&answer.stage);
+        let stage = model::StageId(answer.stage.stage.0 % self.stages as u32);
+        let in_a_row = lost.entry((shard, stage)).or_default();
         if *in_a_row < self.lost_in_a_row_max && dice.chance(8) {
             *in_a_row += 1;
             answer.result = match dice.chance(50) {
                 true => Err(Error::Infrastructure("the worker is lost".to_owned())),
                 false => Err(Error::User { transform: None, message: "this time only".to_owned() }),
             };
-        } else {
+        } else if !is_aside {
             *in_a_row = 0;
         }
-        if dice.chance(60) {
+        if dice.chance(60) && !is_aside {
             self.held.lock().unwrap().push(answer);
         } else {
             answer.send();

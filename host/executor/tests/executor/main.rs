@@ -4,6 +4,7 @@
 
 mod dice;
 mod dofns;
+mod merging;
 mod plans;
 mod rig;
 mod rows;

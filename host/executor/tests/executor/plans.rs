@@ -24,6 +24,21 @@ fn grouped(coder: &Coder) -> Coder {
     }
 }
 
+/// One without transforms, whose source is a collection.
+fn body(source: &str, coder: Coder, windows: WindowCoder) -> Body {
+    Body {
+        environment: EnvironmentId(0),
+        descriptor: Bytes::new(),
+        transforms: Vec::new(),
+        source: "source".into(),
+        source_collection: source.to_owned(),
+        source_coder: coder,
+        source_windows: windows,
+        timer_families: Vec::new(),
+        states: Vec::new(),
+    }
+}
+
 /// A plan in the making.
 #[derive(Default)]
 pub(crate) struct Plans {
@@ -72,17 +87,7 @@ impl Plans {
     /// A transform that is fused into a stage. Its DoFn is the one of its own name.
     pub(crate) fn transform(&mut self, stage: StageId, name: &str, input: &str, output: Option<(&str, Coder, WindowCoder)>) {
         let (_, coder, windows) = self.collections[input].clone();
-        let body = self.stages[stage.0 as usize].body.get_or_insert_with(|| Body {
-            environment: EnvironmentId(0),
-            descriptor: Bytes::new(),
-            transforms: Vec::new(),
-            source: "source".into(),
-            source_collection: input.to_owned(),
-            source_coder: coder,
-            source_windows: windows,
-            timer_families: Vec::new(),
-            states: Vec::new(),
-        });
+        let body = self.stages[stage.0 as usize].body.get_or_insert_with(|| body(input, coder, windows));
         body.transforms.push(Transform {
             id: name.into(),
             name: name.to_owned(),
@@ -130,23 +135,17 @@ impl Plans {
         let list = |coder: &Coder| Coder::Iterable(Box::new(coder.clone()));
         let pair = |key: Coder, value: Coder| Coder::Kv(Box::new(key), Box::new(value));
         let answer = pair(list(&window), list(&pair(window.clone(), list(&window))));
-        let body = self.stages[stage.0 as usize].body.as_ref().expect("the stage has a body");
         let transform = Transform {
             id: name.into(),
             name: name.to_owned(),
+            environment: EnvironmentId(0),
             urn: urn::MERGE_WINDOWS.to_owned(),
+            dofn_urn: DOFN_NATIVE.to_owned(),
             dofn_payload: Bytes::copy_from_slice(name.as_bytes()),
             input: "asked".to_owned(),
             outputs: vec![("out".to_owned(), "answered".to_owned())],
-            ..body.transforms[0].clone()
         };
-        let body = Body {
-            transforms: vec![transform],
-            source_collection: "asked".to_owned(),
-            source_coder: pair(Coder::Bytes, list(&window)),
-            source_windows: WindowCoder::Global,
-            ..body.clone()
-        };
+        let body = Body { transforms: vec![transform], ..body("asked", pair(Coder::Bytes, list(&window)), WindowCoder::Global) };
         let sink = Sink {
             transform: "sink of answered".into(),
             collection: "answered".to_owned(),

@@ -1,62 +1,61 @@
-//! From a pipeline to a plan and its DoFns, and to the counters that they must come to.
+//! From a pipeline to a plan and its DoFns.
 //!
 //! Every element of a step that is looked at becomes a counter named after it, so that committed metrics hold the results
 //! and say how often each was produced.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::batch::Row;
 use model::reader::{put_length_prefixed, put_varint};
 use model::window::IntervalWindow;
-use model::{BatchBuilder, Coder, Duration, Reader, StageId, Timestamp, WindowCoder, pane, window};
+use model::{BatchBuilder, Coder, Duration, Reader, StageId, Timestamp, WindowCoder, window};
 use plan::{Head, Plan, Routing, ScriptEvent, WindowMapping};
 use worker::Error;
 
 use super::generate::Pipeline;
 use super::keyed::ByKey;
-use super::pipeline::{Event, Function, Grouping, Op, Span, Windowing, at_position, end_of, fold, join, positions, side_number};
+use super::pipeline::{Event, Function, Op, join, side_number};
+use super::windows::{Span, Windowing, end_of};
 use crate::dice::Dice;
 use crate::dofns::{Access, Context, DoFn, DoFns, global_row};
 use crate::plans::{Plans, kv};
 
-/// Values of user counters by transform and name.
-pub(crate) type Counters = BTreeMap<(String, String), i64>;
-
-/// What runs, and what must come of it.
+/// What runs.
 pub(crate) struct Compiled {
     pub(crate) plan: Plan,
     pub(crate) dofns: DoFns,
-    pub(crate) expected: Counters,
+    /// Steps whose elements are counted.
+    pub(crate) looked_at: Vec<usize>,
 }
 
-struct Compiler<'a> {
+pub(super) struct Compiler<'a> {
     pipeline: &'a Pipeline,
-    plans: Plans,
+    pub(super) plans: Plans,
     dofns: DoFns,
-    expected: Counters,
 }
 
 pub(crate) fn compile(pipeline: &Pipeline, dice: &mut Dice) -> Compiled {
-    let mut compiler = Compiler { pipeline, plans: Plans::new(), dofns: DoFns::new(), expected: Counters::new() };
+    let mut compiler = Compiler { pipeline, plans: Plans::new(), dofns: DoFns::new() };
+    let mut looked_at = Vec::new();
     for (index, op) in pipeline.ops.iter().enumerate() {
         compiler.op(index, op);
         // A step that nobody looks at stays without consumers.
-        if index + 1 == pipeline.ops.len() || dice.chance(70) {
+        if !op.is_leaf() && (index + 1 == pipeline.ops.len() || dice.chance(70)) {
             compiler.look_at(index, dice.chance(50));
+            looked_at.push(index);
         }
     }
-    Compiled { plan: compiler.plans.build(), dofns: compiler.dofns, expected: compiler.expected }
+    Compiled { plan: compiler.plans.build(), dofns: compiler.dofns, looked_at }
 }
 
-fn collection(index: usize) -> String {
+pub(super) fn collection(index: usize) -> String {
     format!("c{index}")
 }
 
 impl Compiler<'_> {
     fn op(&mut self, index: usize, op: &Op) {
         let (output, name) = (collection(index), format!("t{index}"));
-        let windows = self.pipeline.windowings[index].coder();
+        let windows = self.coder(index);
         match op {
             Op::Source(elements) => {
                 let stage = self.plans.impulse(&format!("source {index}"), &format!("{output} impulse"));
@@ -73,17 +72,13 @@ impl Compiler<'_> {
                 let events = events.iter().map(script_event).collect();
                 self.plans.script(&format!("script {index}"), events, &output, kv());
             }
-            Op::ByKey { input, windowing, by_key } => self.by_key(index, *input, *windowing, *by_key),
+            Op::ByKey { input, windowing, lateness_ms, by_key } => self.by_key(index, *input, *windowing, *lateness_ms, *by_key),
             Op::Map { input, function, fused } => {
                 let (function, coder) = (*function, windows);
                 let (stage, input) = self.place(index, *input, *fused);
                 self.transform(stage, &name, &input, &output, kv(), windows, move |row, context| {
                     map(function, coder, row, context)
                 });
-                let seen = self.pipeline.made[Self::input_of(op)].len() as i64;
-                if seen > 0 {
-                    self.expected.insert((name, "seen".to_owned()), seen);
-                }
             }
             Op::Window { input, windowing, fused } => {
                 let windowing = *windowing;
@@ -98,25 +93,26 @@ impl Compiler<'_> {
                 let inputs = [(&*collection(*input), Routing::RoundRobin)];
                 self.plans.stage(&format!("reshuffle {index}"), Head::Plain, &inputs, &output);
             }
-            Op::Flatten { left, right } => {
-                let inputs = [(&*collection(*left), Routing::Local), (&*collection(*right), Routing::Local)];
+            Op::Flatten { inputs } => {
+                let inputs: Vec<_> = inputs.iter().map(|input| collection(*input)).collect();
+                let inputs: Vec<_> = inputs.iter().map(|input| (&**input, Routing::Local)).collect();
                 self.plans.stage(&format!("flatten {index}"), Head::Plain, &inputs, &output);
             }
             Op::Group { input, grouping, one_stage } => self.group(index, *input, *grouping, *one_stage),
             Op::Side { input, side, access, windowing } => self.side(index, *input, *side, *access, *windowing),
             Op::Restrictions { input, reshuffled } => self.restrictions(index, *input, *reshuffled),
+            Op::Panes { input, firing, one_stage } => self.panes(index, *input, firing, *one_stage),
+            Op::Steps { input, steps } => self.steps(index, *input, *steps),
         }
     }
 
-    fn input_of(op: &Op) -> usize {
-        match op {
-            Op::Map { input, .. } => *input,
-            other => panic!("{other:?} does not count"),
-        }
+    /// Of the windows of a step.
+    pub(super) fn coder(&self, index: usize) -> WindowCoder {
+        self.pipeline.windowings[index].coder()
     }
 
     /// Where a transform with one input runs, and what it reads there: in the stage that makes the input, or in one of its own.
-    fn place(&mut self, index: usize, input: usize, fused: bool) -> (StageId, String) {
+    pub(super) fn place(&mut self, index: usize, input: usize, fused: bool) -> (StageId, String) {
         let input = collection(input);
         let maker = self.plans.maker(&input);
         if fused && self.plans.has_body(maker) {
@@ -127,7 +123,7 @@ impl Compiler<'_> {
     }
 
     #[allow(clippy::too_many_arguments, reason = "a transform has that many parts")]
-    fn transform(
+    pub(super) fn transform(
         &mut self,
         stage: StageId,
         name: &str,
@@ -138,33 +134,20 @@ impl Compiler<'_> {
         dofn: impl Fn(Row<'_>, &mut Context<'_>) -> Result<(), Error> + Send + Sync + 'static,
     ) {
         self.plans.transform(stage, name, input, Some((output, coder, windows)));
+        self.dofn(name, dofn);
+    }
+
+    pub(super) fn dofn(
+        &mut self,
+        name: &str,
+        dofn: impl Fn(Row<'_>, &mut Context<'_>) -> Result<(), Error> + Send + Sync + 'static,
+    ) {
         self.dofns.insert(name.to_owned(), Arc::new(dofn) as DoFn);
     }
 
-    fn group(&mut self, index: usize, input: usize, grouping: Grouping, one_stage: bool) {
-        let (output, windows) = (collection(index), self.pipeline.windowings[index].coder());
-        let head = Head::Grouping(Box::new(grouping.strategy()));
-        let groups = format!("{output} groups");
-        let inputs = [(&*collection(input), Routing::ByKey)];
-        let mut stage = self.plans.stage(&format!("group {index}"), head, &inputs, &groups);
-        let mut source = groups.clone();
-        if !one_stage {
-            source = format!("{output} source");
-            stage = self.plans.stage(&format!("after {index}"), Head::Plain, &[(&groups, Routing::Local)], &source);
-        }
-        self.transform(stage, &format!("t{index}"), &source, &output, kv(), windows, |row, context| {
-            let mut reader = Reader::new(row.value);
-            let key = reader.length_prefixed().unwrap()[0];
-            let values: Vec<u64> = (0..reader.be_i32().unwrap()).map(|_| reader.varint().unwrap()).collect();
-            assert!(reader.is_empty() && !values.is_empty());
-            context.emit(Row { value: &encode(key, fold(&values)), pane: pane::NO_FIRING, ..row });
-            Ok(())
-        });
-    }
-
-    fn by_key(&mut self, index: usize, input: usize, windowing: Windowing, by_key: ByKey) {
+    fn by_key(&mut self, index: usize, input: usize, windowing: Windowing, lateness_ms: i64, by_key: ByKey) {
         let (output, name, windows) = (collection(index), format!("t{index}"), windowing.coder());
-        let keyed = by_key.keyed(windowing);
+        let keyed = by_key.keyed(windowing, lateness_ms);
         let families = keyed.timer_families.clone();
         let source = format!("{output} source");
         let inputs = [(&*collection(input), Routing::ByKey)];
@@ -177,7 +160,7 @@ impl Compiler<'_> {
 
     fn side(&mut self, index: usize, input: usize, side: usize, access: Access, windowing: Windowing) {
         let (output, name) = (collection(index), format!("t{index}"));
-        let windows = self.pipeline.windowings[index].coder();
+        let windows = self.coder(index);
         let (stage, source) = self.place(index, input, false);
         self.transform(stage, &name, &source, &output, kv(), windows, move |row, context| {
             for main in windows.windows_of(row.windows).unwrap() {
@@ -194,41 +177,9 @@ impl Compiler<'_> {
         self.plans.side(stage, &name, &collection(side), strategy, mapping);
     }
 
-    fn restrictions(&mut self, index: usize, input: usize, reshuffled: bool) {
-        let (output, windows) = (collection(index), self.pipeline.windowings[index].coder());
-        let (pairing, paired) = (format!("t{index} pair"), format!("{output} paired"));
-        let (stage, source) = self.place(index, input, true);
-        let restriction = Coder::Kv(Box::new(Coder::VarInt), Box::new(Coder::VarInt));
-        let coder = Coder::Kv(Box::new(kv()), Box::new(restriction));
-        self.transform(stage, &pairing, &source, &paired, coder, windows, |row, context| {
-            let (_, value) = decode(row.value);
-            context.emit(Row { value: &encode_restriction(row.value, 0, positions(value)), ..row });
-            Ok(())
-        });
-        let routing = if reshuffled { Routing::RoundRobin } else { Routing::Local };
-        let source = format!("{output} restrictions");
-        let head = Head::Restrictions { unbounded: false };
-        let stage = self.plans.stage(&format!("restrictions {index}"), head, &[(&paired, routing)], &source);
-        self.transform(stage, &format!("t{index}"), &source, &output, kv(), windows, |row, context| {
-            let mut reader = Reader::new(row.value);
-            kv().skip(&mut reader).unwrap();
-            let element = reader.between(0, reader.position());
-            let (from, to) = (reader.varint().unwrap(), reader.varint().unwrap());
-            let (key, value) = decode(element);
-            let (end, delay_ms) = context.checkpoint(from..to);
-            for position in from..end {
-                context.emit(Row { value: &encode(key, at_position(value, position)), ..row });
-            }
-            if end < to {
-                context.leave(Row { value: &encode_restriction(element, end, to), ..row }, delay_ms);
-            }
-            Ok(())
-        });
-    }
-
     /// Counts the elements of a step by what they are.
     fn look_at(&mut self, index: usize, fused: bool) {
-        let windows = self.pipeline.windowings[index].coder();
+        let windows = self.coder(index);
         let name = format!("look {index}");
         let input = collection(index);
         let maker = self.plans.maker(&input);
@@ -246,11 +197,7 @@ impl Compiler<'_> {
             }
             Ok(())
         };
-        self.dofns.insert(name.clone(), Arc::new(dofn));
-        for element in &self.pipeline.made[index] {
-            let counter = (name.clone(), text(element.key, element.value, element.time, element.window));
-            *self.expected.entry(counter).or_default() += 1;
-        }
+        self.dofn(&name, dofn);
     }
 }
 
@@ -278,7 +225,7 @@ fn map(function: Function, windows: WindowCoder, row: Row<'_>, context: &mut Con
     Ok(())
 }
 
-fn text(key: u8, value: u64, time: i64, window: Span) -> String {
+pub(super) fn text(key: u8, value: u64, time: i64, window: Span) -> String {
     match window {
         Some((start, end)) => format!("{key}:{value} at {time} in {start}..{end}"),
         None => format!("{key}:{value} at {time}"),
@@ -297,13 +244,6 @@ pub(crate) fn decode(bytes: &[u8]) -> (u8, u64) {
     let decoded = (reader.length_prefixed().unwrap()[0], reader.varint().unwrap());
     assert!(reader.is_empty());
     decoded
-}
-
-fn encode_restriction(element: &[u8], from: u64, to: u64) -> Vec<u8> {
-    let mut bytes = element.to_vec();
-    put_varint(&mut bytes, from);
-    put_varint(&mut bytes, to);
-    bytes
 }
 
 /// What was read from a side input, as keys and values; where only one of the two was read, the other is made up.

@@ -8,24 +8,33 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::batch::Row;
-use model::reader::{put_length_prefixed, put_varint};
-use model::{Coder, FiredTimer, Keyed, Reader, TimeDomain, Timestamp, WindowCoder, pane, window};
+use model::windowing::WindowingStrategy;
+use model::{Coder, Duration, Keyed, Reader, TimeDomain, WindowCoder, window};
 use plan::StateKind;
-use worker::{Error, StateKey};
+use worker::Error;
 
-use super::compile::{decode, decode_window, encode};
-use super::pipeline::{Element, VALUES, Windowing, end_of};
+use super::compile::decode;
+use super::pipeline::Element;
+use super::place::{Place, given_out, wrong};
+use super::windows::{Windowing, end_of, expiry};
 use crate::dice::Dice;
-use crate::dofns::{Context, OnTimer, TimerId};
+use crate::dofns::{Context, OnTimer};
 use crate::plans::kv;
 
 /// What a keyed step does.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ByKey {
     /// Keeps elements and gives them out when they are flushed.
-    Buffer { store: Store, flush: Flush },
+    Buffer {
+        store: Store,
+        flush: Flush,
+        /// Whether it is read and cleared in parts.
+        in_parts: bool,
+    },
     /// Gives out an element at its own time and then once in every period, to the end of its window.
     Loop { period: i64 },
+    /// Gives out an element at its own time, for which its timer holds the watermark, when it is so old.
+    Alarm { delay: i64 },
     /// Gives out what it is given, and insists on the order of times per key and window.
     Sorted,
 }
@@ -43,25 +52,49 @@ pub(crate) enum Store {
 pub(crate) enum Flush {
     /// So long after each element in event time, but not after the end of the window.
     Event { delay: i64 },
+    /// As that, but each timer is first set to another time, and then moved to the end of the window.
+    Moved { delay: i64 },
     /// So long after each element in processing time, and when the window expires.
     Processing { delay: i64 },
+    /// As that, and each timer sets another one that does nothing.
+    Cascade { delay: i64 },
     /// When the window expires.
     Expiration,
 }
 
 impl ByKey {
-    pub(crate) fn generate(dice: &mut Dice, windowing: Windowing) -> ByKey {
+    /// For elements that may be late, only what treats each of them alike.
+    pub(crate) fn generate(dice: &mut Dice, windowing: Windowing, late: bool) -> ByKey {
         let delay = dice.between(0, 80);
-        let flush = dice.one_of(&[Flush::Event { delay }, Flush::Processing { delay: delay * 100 }, Flush::Expiration]);
-        match dice.below(6) {
+        let flush = [
+            Flush::Event { delay },
+            Flush::Moved { delay },
+            Flush::Processing { delay: delay * 100 },
+            Flush::Cascade { delay: delay * 50 },
+            Flush::Expiration,
+        ];
+        match dice.below(7) {
             0 => ByKey::Sorted,
-            1 if windowing != Windowing::Global => ByKey::Loop { period: dice.between(5, 60) },
-            _ => ByKey::Buffer { store: dice.one_of(&[Store::Bag, Store::Multimap, Store::OrderedList]), flush },
+            1 if windowing != Windowing::Global && !late => ByKey::Loop { period: dice.between(5, 60) },
+            2 if !late => ByKey::Alarm { delay },
+            _ => {
+                let store = dice.one_of(&[Store::Bag, Store::Multimap, Store::OrderedList]);
+                ByKey::Buffer { store, flush: dice.one_of(&flush), in_parts: dice.chance(50) }
+            }
         }
     }
 
     /// What comes of these elements.
-    pub(crate) fn interpret(self, elements: &[Element]) -> Vec<Element> {
+    pub(crate) fn interpret(self, elements: &[Element], lateness_ms: i64) -> Vec<Element> {
+        let is_taken = |element: &Element| {
+            let overtaken = self == ByKey::Sorted && element.time.saturating_add(lateness_ms) < element.watermark;
+            expiry(element.window, lateness_ms) >= element.watermark && !overtaken
+        };
+        let taken = |element: &Element| Element { certain: element.certain && is_taken(element), ..element.clone() };
+        self.interpret_taken(&elements.iter().map(taken).collect::<Vec<_>>())
+    }
+
+    fn interpret_taken(self, elements: &[Element]) -> Vec<Element> {
         match self {
             ByKey::Buffer { .. } => {
                 let given_out = |element: &Element| Element {
@@ -82,20 +115,25 @@ impl ByKey {
                 };
                 begun.iter().flat_map(turns).collect()
             }
+            ByKey::Alarm { .. } => elements.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect(),
             ByKey::Sorted => elements.to_vec(),
         }
     }
 
     /// The head of its stage.
-    pub(crate) fn keyed(self, windowing: Windowing) -> Keyed {
+    pub(crate) fn keyed(self, windowing: Windowing, lateness_ms: i64) -> Keyed {
         let (timer_families, expiration_family) = match self {
-            ByKey::Buffer { flush: Flush::Event { .. }, .. } | ByKey::Loop { .. } => (vec![TimeDomain::Event], None),
-            ByKey::Buffer { flush: Flush::Processing { .. }, .. } => (vec![TimeDomain::Processing, TimeDomain::Event], Some(1)),
+            ByKey::Buffer { flush: Flush::Event { .. } | Flush::Moved { .. }, .. } => (vec![TimeDomain::Event], None),
+            ByKey::Loop { .. } | ByKey::Alarm { .. } => (vec![TimeDomain::Event], None),
+            ByKey::Buffer { flush: Flush::Processing { .. } | Flush::Cascade { .. }, .. } => {
+                (vec![TimeDomain::Processing, TimeDomain::Event], Some(1))
+            }
             ByKey::Buffer { flush: Flush::Expiration, .. } => (vec![TimeDomain::Event], Some(0)),
             ByKey::Sorted => (Vec::new(), None),
         };
         let time_sorted = matches!(self, ByKey::Sorted);
-        Keyed { windowing: windowing.strategy(), timer_families, expiration_family, time_sorted }
+        let windowing = WindowingStrategy { allowed_lateness: Duration(lateness_ms), ..windowing.strategy() };
+        Keyed { windowing, timer_families, expiration_family, time_sorted }
     }
 
     pub(crate) fn states(self) -> Vec<(&'static str, StateKind)> {
@@ -104,7 +142,7 @@ impl ByKey {
             ByKey::Buffer { store: Store::Bag, .. } => vec![("buffer", StateKind::Bag { element: value })],
             ByKey::Buffer { store: Store::Multimap, .. } => vec![("buffer", StateKind::Multimap { value })],
             ByKey::Buffer { store: Store::OrderedList, .. } => vec![("buffer", StateKind::OrderedList)],
-            ByKey::Loop { .. } => vec![("begun", StateKind::Multimap { value })],
+            ByKey::Loop { .. } | ByKey::Alarm { .. } => vec![("begun", StateKind::Multimap { value })],
             ByKey::Sorted => vec![("latest", StateKind::Bag { element: Some(Coder::Bytes) })],
         }
     }
@@ -115,11 +153,12 @@ impl ByKey {
         for bytes in windows.windows_of(row.windows).unwrap() {
             let place = Place { key: key.clone(), window: Bytes::copy_from_slice(bytes), windows };
             match self {
-                ByKey::Buffer { store, flush } => {
+                ByKey::Buffer { store, flush, .. } => {
                     place.keep(store, value, context)?;
                     place.ask_for(flush, row.timestamp, context);
                 }
-                ByKey::Loop { .. } => place.begin(value, row.timestamp, context)?,
+                ByKey::Loop { .. } => place.begin(value, row.timestamp, 0, context)?,
+                ByKey::Alarm { delay } => place.begin(value, row.timestamp, delay, context)?,
                 ByKey::Sorted => {
                     place.check_order(row.timestamp, context)?;
                     context.emit(Row { windows: &window::single(bytes), ..row });
@@ -133,165 +172,17 @@ impl ByKey {
         Arc::new(move |timer, context| {
             let place = Place { key: timer.key.clone(), window: timer.window.clone(), windows };
             match self {
-                ByKey::Buffer { store, .. } => place.give_out(store, context),
+                ByKey::Buffer { store, flush, in_parts } => {
+                    place.check_timer(timer, flush, context)?;
+                    place.give_out(store, in_parts, context)
+                }
                 ByKey::Loop { period } => place.go_on(timer, period, context),
+                ByKey::Alarm { .. } => {
+                    place.emit(Reader::new(&timer.tag).varint().unwrap(), timer.hold.timestamp(), context);
+                    Ok(())
+                }
                 ByKey::Sorted => Err(wrong("a timer that nobody has set")),
             }
         })
     }
-}
-
-fn given_out(value: u64) -> u64 {
-    (value * 7 + 3) % VALUES
-}
-
-fn wrong(what: &str) -> Error {
-    Error::Protocol(what.to_owned())
-}
-
-/// A key and a window, encoded.
-struct Place {
-    key: Bytes,
-    window: Bytes,
-    windows: WindowCoder,
-}
-
-impl Place {
-    fn end(&self) -> i64 {
-        end_of(decode_window(self.windows, &self.window))
-    }
-
-    fn timer(&self, family: usize, tag: &[u8]) -> TimerId {
-        TimerId { family, tag: tag.to_vec(), key: self.key.clone(), window: self.window.clone() }
-    }
-
-    fn values(&self, state: &str, map_key: Vec<u8>, context: &Context<'_>) -> StateKey {
-        let (transform, state, map_key) = (context.transform(), state.to_owned(), map_key.into());
-        StateKey::Multimap { transform, state, window: self.window.clone(), key: self.key.clone(), map_key }
-    }
-
-    fn list(&self, context: &Context<'_>) -> StateKey {
-        let (transform, state, start, end) = (context.transform(), "buffer".to_owned(), i64::MIN, i64::MAX);
-        StateKey::OrderedList { transform, state, window: self.window.clone(), key: self.key.clone(), start, end }
-    }
-
-    fn all(&self, context: &Context<'_>) -> StateKey {
-        let (transform, state) = (context.transform(), "buffer".to_owned());
-        StateKey::MultimapEntries { transform, state, window: self.window.clone(), key: self.key.clone() }
-    }
-
-    fn keep(&self, store: Store, value: u64, context: &Context<'_>) -> Result<(), Error> {
-        match store {
-            Store::Bag => context.append(&context.bag("buffer", &self.key, &self.window), varint(value)),
-            Store::Multimap => context.append(&self.values("buffer", varint(value % 3), context), varint(value)),
-            Store::OrderedList => {
-                let sort_key = 500 - value as i64;
-                let mut entry = varint(sort_key as u64);
-                put_length_prefixed(&mut entry, &varint(value));
-                context.append(&self.list(context), entry)
-            }
-        }
-    }
-
-    fn ask_for(&self, flush: Flush, time: Timestamp, context: &mut Context<'_>) {
-        let millis = Timestamp::from_millis;
-        match flush {
-            Flush::Event { delay } => {
-                let fire = millis((time.millis() + delay).min(self.end()));
-                context.set_timer(self.timer(0, b""), fire, fire);
-            }
-            Flush::Processing { delay } => {
-                let fire = millis(context.now_ms() + delay);
-                // Another timer is set and cleared in the same bundle: nothing may be left of it.
-                context.set_timer(self.timer(0, b"idle"), fire, time);
-                context.clear_timer(self.timer(0, b"idle"));
-                context.set_timer(self.timer(0, b""), fire, time);
-            }
-            Flush::Expiration => {}
-        }
-    }
-
-    fn give_out(&self, store: Store, context: &mut Context<'_>) -> Result<(), Error> {
-        let cell = match store {
-            Store::Bag => context.bag("buffer", &self.key, &self.window),
-            Store::Multimap => self.all(context),
-            Store::OrderedList => self.list(context),
-        };
-        let read = context.read_all(&cell)?;
-        context.clear(&cell)?;
-        if !context.read_all(&cell)?.is_empty() {
-            return Err(wrong("a buffer that was cleared is not empty"));
-        }
-        let time = Timestamp::from_millis(self.end());
-        members(store, &read).into_iter().for_each(|value| self.emit(given_out(value), time, context));
-        Ok(())
-    }
-
-    /// Once for an element's value and time.
-    fn begin(&self, value: u64, time: Timestamp, context: &mut Context<'_>) -> Result<(), Error> {
-        let tag = [varint(value), time.millis().to_be_bytes().to_vec()].concat();
-        let begun = self.values("begun", [vec![tag.len() as u8], tag.clone()].concat(), context);
-        if context.read_all(&begun)?.is_empty() {
-            context.append(&begun, varint(1))?;
-            context.set_timer(self.timer(0, &tag), time, time);
-        }
-        Ok(())
-    }
-
-    fn go_on(&self, timer: &FiredTimer, period: i64, context: &mut Context<'_>) -> Result<(), Error> {
-        let value = Reader::new(&timer.tag).varint().unwrap();
-        self.emit(value, timer.hold.timestamp(), context);
-        // Behind the end of the window, nobody hears of it any more.
-        let next = Timestamp::from_millis(timer.fire.0 + period);
-        context.set_timer(self.timer(0, &timer.tag), next, next);
-        Ok(())
-    }
-
-    fn check_order(&self, time: Timestamp, context: &Context<'_>) -> Result<(), Error> {
-        let cell = context.bag("latest", &self.key, &self.window);
-        let latest = context.read_all(&cell)?;
-        let time = time.encode();
-        if latest.len() > time.len() || latest > time.to_vec() {
-            return Err(wrong("elements that were to be sorted are not"));
-        }
-        context.clear(&cell)?;
-        context.append(&cell, time.to_vec())
-    }
-
-    fn emit(&self, value: u64, timestamp: Timestamp, context: &mut Context<'_>) {
-        let key = Reader::new(&self.key).length_prefixed().unwrap()[0];
-        let windows = window::single(&self.window);
-        context.emit(Row { value: &encode(key, value), timestamp, windows: &windows, pane: pane::NO_FIRING });
-    }
-}
-
-fn varint(value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    put_varint(&mut bytes, value);
-    bytes
-}
-
-/// The values in what was read of a buffer.
-fn members(store: Store, read: &[u8]) -> Vec<u64> {
-    let mut reader = Reader::new(read);
-    let (mut members, mut least) = (Vec::new(), i64::MIN);
-    while !reader.is_empty() {
-        match store {
-            Store::Bag => members.push(reader.varint().unwrap()),
-            Store::Multimap => {
-                let map_key = reader.varint().unwrap();
-                let count = reader.be_i32().unwrap();
-                let values: Vec<u64> = (0..count).map(|_| reader.varint().unwrap()).collect();
-                assert!(!values.is_empty() && values.iter().all(|value| value % 3 == map_key));
-                members.extend(values);
-            }
-            Store::OrderedList => {
-                let sort_key = reader.varint().unwrap() as i64;
-                assert!(sort_key >= least, "a list is in order");
-                least = sort_key;
-                members.push(Reader::new(reader.length_prefixed().unwrap()).varint().unwrap());
-            }
-        }
-    }
-    members
 }

@@ -9,13 +9,17 @@ use engine::BundlePolicy;
 use executor::job::{Clock, Shared};
 use executor::shard::{Event, Shard, Step};
 use executor::{Failure, JobSpec, Options};
-use ledger::memory::{Attempt, Fault, Faults, MemoryLedger};
+use ledger::memory::MemoryLedger;
 use ledger::{JobRecord, Ledger};
 use model::metrics::MetricValue;
 use model::{JobId, ShardId};
 
-use super::compile::{Compiled, Counters, compile};
+use super::compile::{Compiled, compile};
+use super::expectation::{Counters, compare};
 use super::generate::Pipeline;
+use super::panes::Circumstances;
+use super::pipeline::Op;
+use super::trouble::{Figures, Trouble, faults};
 use crate::dice::Dice;
 use crate::dofns::{Chance, DoFns, TestWorker};
 
@@ -23,71 +27,6 @@ use crate::dofns::{Chance, DoFns, TestWorker};
 const TURNS_MAX: usize = 200_000;
 /// Failures of one bundle in a row.
 const RETRIES: u32 = 2;
-
-/// How often what happened, so that a test can say that it has tested something.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Figures {
-    pub(crate) turns: usize,
-    pub(crate) commits: u64,
-    pub(crate) refused_commits: u64,
-    pub(crate) crashes_before: u64,
-    pub(crate) crashes_after: u64,
-    pub(crate) crashes_between: u64,
-    pub(crate) results: i64,
-    pub(crate) stages: usize,
-    pub(crate) keyed: usize,
-    pub(crate) scripts: usize,
-}
-
-impl Figures {
-    pub(crate) fn add(&mut self, other: Figures) {
-        self.turns += other.turns;
-        self.commits += other.commits;
-        self.refused_commits += other.refused_commits;
-        self.crashes_before += other.crashes_before;
-        self.crashes_after += other.crashes_after;
-        self.crashes_between += other.crashes_between;
-        self.results += other.results;
-        self.stages += other.stages;
-        self.keyed += other.keyed;
-        self.scripts += other.scripts;
-    }
-
-    /// All kinds of trouble occurred.
-    pub(crate) fn check(&self) {
-        assert!(
-            self.refused_commits > 0 && self.crashes_before > 0 && self.crashes_after > 0 && self.crashes_between > 0,
-            "{self:?}"
-        );
-        assert!(self.results > 0 && self.keyed > 0 && self.scripts > 0, "{self:?}");
-    }
-}
-
-/// What decides about commits, and what it has done.
-#[derive(Debug)]
-struct Trouble {
-    dice: Dice,
-    crashes_left: u32,
-    crash_percent: usize,
-    figures: Figures,
-}
-
-impl Trouble {
-    fn judge(&mut self, _attempt: &Attempt<'_>) -> Option<Fault> {
-        if self.crashes_left > 0 && self.dice.below(1_000) < self.crash_percent {
-            self.crashes_left -= 1;
-            let before = self.dice.chance(50);
-            *(if before { &mut self.figures.crashes_before } else { &mut self.figures.crashes_after }) += 1;
-            return Some(if before { Fault::CrashBefore } else { Fault::CrashAfter });
-        }
-        if self.dice.chance(4) {
-            self.figures.refused_commits += 1;
-            return Some(Fault::Retry);
-        }
-        self.figures.commits += 1;
-        None
-    }
-}
 
 /// The simulated time.
 struct Watch(Arc<AtomicI64>);
@@ -116,20 +55,23 @@ pub(crate) struct Simulation {
     pipeline: Pipeline,
     plan: Arc<plan::Plan>,
     dofns: Arc<DoFns>,
-    expected: Counters,
+    looked_at: Vec<usize>,
     options: Options,
     shards: u32,
     job: JobId,
     ledger: MemoryLedger,
     trouble: Arc<Mutex<Trouble>>,
     now_ms: Arc<AtomicI64>,
+    /// Decisions until the job is drained, if it is to be.
+    drains_in: Option<usize>,
+    drained: bool,
 }
 
 impl Simulation {
     pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let pipeline = Pipeline::generate(&mut dice);
-        let Compiled { plan, dofns, expected } = compile(&pipeline, &mut dice);
+        let Compiled { plan, dofns, looked_at } = compile(&pipeline, &mut dice);
         let options = options(&mut dice, BundlePolicy::ALL[seed as usize % BundlePolicy::ALL.len()]);
         let trouble = Trouble {
             dice: Dice::new(dice.next()),
@@ -139,6 +81,9 @@ impl Simulation {
                 stages: plan.stages.len(),
                 keyed: plan.stages.iter().filter(|stage| matches!(stage.head, plan::Head::Keyed(_))).count(),
                 scripts: plan.scripts.len(),
+                panes: pipeline.ops.iter().filter(|op| matches!(op, Op::Panes { .. })).count(),
+                steps: pipeline.ops.iter().filter(|op| matches!(op, Op::Steps { .. })).count(),
+                late: pipeline.made.iter().flatten().filter(|element| !element.certain).count(),
                 ..Figures::default()
             },
         };
@@ -147,7 +92,23 @@ impl Simulation {
         let ledger = MemoryLedger::with_faults(faults(&trouble));
         ledger.create(JobRecord { job: job.clone(), shards, description: Bytes::new() }).unwrap();
         let (plan, dofns) = (Arc::new(plan), Arc::new(dofns));
-        Simulation { dice, pipeline, plan, dofns, expected, options, shards, job, ledger, trouble, now_ms: Arc::default() }
+        let drains_in = dice.chance(20).then(|| dice.below(300));
+        let now_ms = Arc::default();
+        Simulation {
+            dice,
+            pipeline,
+            plan,
+            dofns,
+            looked_at,
+            options,
+            shards,
+            job,
+            ledger,
+            trouble,
+            now_ms,
+            drains_in,
+            drained: false,
+        }
     }
 
     pub(crate) fn run(mut self) -> Figures {
@@ -157,16 +118,18 @@ impl Simulation {
                 End::Crashed => self.ledger = self.ledger.crash(),
             }
         };
-        self.compare(&shared, "the job");
-        self.reopen();
+        let committed = counters(&shared);
+        self.compare(&committed, "the job");
+        self.reopen(&committed);
         let mut figures = self.trouble.lock().unwrap().figures;
-        figures.results = self.expected.values().sum();
+        figures.results = committed.len();
+        figures.drained = usize::from(self.drained);
         figures
     }
 
     /// A process from its start to its crash or to the end of the job.
     fn live(&mut self) -> End {
-        let manner = Arc::new(Chance::new(self.dice.next(), RETRIES, self.now_ms.clone()));
+        let manner = Arc::new(Chance::new(self.dice.next(), RETRIES, self.now_ms.clone(), self.plan.stages.len()));
         let (shared, receivers) = self.process(manner.clone());
         let mut seats: Vec<Seat> = receivers.into_iter().map(Seat::Waiting).collect();
         for _ in 0..TURNS_MAX {
@@ -177,6 +140,7 @@ impl Simulation {
             if self.dies_between() {
                 return End::Crashed;
             }
+            self.may_drain(&shared, &manner);
             if self.dice.chance(20) && manner.release(&mut self.dice) {
                 continue;
             }
@@ -223,30 +187,48 @@ impl Simulation {
         dies
     }
 
+    /// Tells the job to drain when it is time.
+    fn may_drain(&mut self, shared: &Shared, manner: &Chance) {
+        let left = self.drains_in.map(|left| left.checked_sub(1));
+        if left == Some(None) {
+            self.drained = true;
+            manner.drain();
+            shared.drain();
+        }
+        self.drains_in = left.flatten();
+    }
+
+    /// A process; one of a job that is drained is told so before it begins.
     fn process(&self, manner: Arc<Chance>) -> (Arc<Shared>, Vec<Receiver<Event>>) {
-        Shared::new(JobSpec {
+        let (shared, receivers) = Shared::new(JobSpec {
             name: "simulated".to_owned(),
             plan: self.plan.clone(),
             shards: self.shards,
             ledger: self.ledger.open(&self.job).unwrap(),
-            workers: vec![Arc::new(TestWorker::new(self.dofns.clone(), manner))],
+            workers: vec![Arc::new(TestWorker::new(self.dofns.clone(), manner.clone()))],
             clock: Arc::new(Watch(self.now_ms.clone())),
             options: self.options,
-        })
+        });
+        if self.drained {
+            manner.drain();
+            shared.drain();
+        }
+        (shared, receivers)
     }
 
     /// A process that comes after the end finds the job finished, with its metrics and without rows.
-    fn reopen(&mut self) {
+    fn reopen(&mut self, committed: &Counters) {
         self.ledger = self.ledger.crash_with_faults(Arc::new(|_| None));
-        let (shared, receivers) = self.process(Arc::new(Chance::new(0, 0, self.now_ms.clone())));
+        let (shared, receivers) = self.process(Arc::new(Chance::new(0, 0, self.now_ms.clone(), self.plan.stages.len())));
         for (number, events) in receivers.into_iter().enumerate() {
             let mut shard = Shard::open(shared.clone(), ShardId(number as u32), events).unwrap();
             let mut step = || shard.step(self.now_ms.load(Ordering::SeqCst)).unwrap();
-            // A script's last watermarks are told again.
-            while !self.plan.scripts.is_empty() && step() == Step::Progressed {}
+            // A script's last watermarks are told again, and that the job drains.
+            let told_again = self.drained || !self.plan.scripts.is_empty();
+            while told_again && step() == Step::Progressed {}
             assert_eq!(step(), Step::Finished, "{self:#?}");
         }
-        self.compare(&shared, "a later process");
+        assert_eq!(counters(&shared), *committed, "a later process finds other results:\n{self:#?}");
         let job = self.ledger.open(&self.job).unwrap();
         for shard in (0..self.shards).map(ShardId) {
             let mut ledger = job.shard(shard, Arc::new(|| {})).unwrap();
@@ -258,24 +240,26 @@ impl Simulation {
         }
     }
 
-    fn compare(&self, shared: &Shared, who: &str) {
-        let committed = counters(shared);
-        // A counter that nobody has raised may be absent or zero.
-        let value = |counters: &Counters, name: &(String, String)| counters.get(name).copied().unwrap_or(0);
-        let names = self.expected.keys().chain(committed.keys());
-        let differ = names
-            .filter(|name| value(&self.expected, name) != value(&committed, name))
-            .collect::<std::collections::BTreeSet<_>>();
-        let say = |name: &&(String, String)| {
-            format!("  {} {}: {} instead of {}\n", name.0, name.1, value(&committed, name), value(&self.expected, name))
-        };
-        assert!(differ.is_empty(), "{who} has other results:\n{}{self:#?}", differ.iter().map(say).collect::<String>());
+    fn compare(&self, committed: &Counters, who: &str) {
+        let figures = self.trouble.lock().unwrap().figures;
+        let crashed = figures.crashes_before + figures.crashes_after + figures.crashes_between > 0;
+        let circumstances = Circumstances { crashed, drained: self.drained };
+        let compare = |pipeline: &Pipeline| compare(pipeline, &self.looked_at, committed, circumstances);
+        let Err(what) = compare(&self.pipeline) else { return };
+        // Scripts that are drained end before their end.
+        let ends = if self.drained { 0..self.pipeline.events() } else { 0..0 };
+        let ended = ends.map(|end| (end, compare(&self.pipeline.cut(end)))).collect::<Vec<_>>();
+        if ended.iter().all(|(_, result)| result.is_err()) {
+            let cut = ended.iter().map(|(end, result)| format!("after {end} events {}\n", result.clone().unwrap_err()));
+            panic!("{who} has other results:\n{what}\n{}{self:#?}", cut.collect::<String>());
+        }
     }
 }
 
 impl std::fmt::Debug for Simulation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "{} shards, {:?}", self.shards, self.options)?;
+        let drained = if self.drained { ", drained" } else { "" };
+        writeln!(f, "{} shards{drained}, {:?}", self.shards, self.options)?;
         for (index, op) in self.pipeline.ops.iter().enumerate() {
             writeln!(f, "  {index}: {op:?}")?;
         }
@@ -304,11 +288,6 @@ fn all_idle(seats: &[Seat]) -> Option<Option<i64>> {
         }
     }
     Some(until)
-}
-
-fn faults(trouble: &Arc<Mutex<Trouble>>) -> Faults {
-    let trouble = trouble.clone();
-    Arc::new(move |attempt| trouble.lock().unwrap().judge(attempt))
 }
 
 fn options(dice: &mut Dice, policy: BundlePolicy) -> Options {

@@ -1,61 +1,62 @@
 //! Pipelines as data, and what they mean: plain loops over vectors. No engine, no batches, no shards.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use model::windowing::{
-    Accumulation, ClosingBehavior, Merging, OnTimeBehavior, OutputTime, Trigger, WindowFn, WindowingStrategy,
-};
-use model::{Duration, Timestamp, WindowCoder};
-
+use super::firing::Firing;
 use super::keyed::ByKey;
+use super::steps::Steps;
+use super::windows::{Grouping, Span, Windowing, end_of};
 use crate::dofns::Access;
 
-/// Start and end of an interval window in milliseconds, or the global window.
-pub(crate) type Span = Option<(i64, i64)>;
-
 /// An element in one window. One in several windows is several elements.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Element {
     pub(crate) key: u8,
     pub(crate) value: u64,
     pub(crate) time: i64,
     pub(crate) window: Span,
+    /// How far its script's watermark was when it came; MIN where no element is late.
+    pub(crate) watermark: i64,
+    /// Whether it is there in any case. Otherwise it is there only if a process died at the right time: what it knew of
+    /// watermarks that nobody had gone by yet is lost with it.
+    pub(crate) certain: bool,
+}
+
+impl Element {
+    /// One in the global window that is not late.
+    pub(crate) fn new(key: u8, value: u64, time: i64) -> Self {
+        Element { key, value, time, window: None, watermark: i64::MIN, certain: true }
+    }
+}
+
+impl std::fmt::Debug for Element {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{} at {}", self.key, self.value, self.time)?;
+        if let Some((start, end)) = self.window {
+            write!(f, " in {start}..{end}")?;
+        }
+        if self.watermark > i64::MIN {
+            write!(f, " behind {}", self.watermark)?;
+        }
+        if self.certain { Ok(()) } else { write!(f, " perhaps") }
+    }
 }
 
 /// Values stay below this.
 pub(crate) const VALUES: u64 = 10_007;
-
-/// Windows of a collection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Windowing {
-    Global,
-    Fixed {
-        size: i64,
-        offset: i64,
-    },
-    Sliding {
-        size: i64,
-        period: i64,
-        offset: i64,
-    },
-    Sessions {
-        gap: i64,
-    },
-    /// Final intervals of another windowing.
-    Merged,
-}
 
 /// A step. Inputs are indices of earlier steps.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     /// Impulse and a flat map.
     Source(Vec<Element>),
-    /// A script whose watermark never passes an element that is still to come.
+    /// Its elements may be late.
     Script(Vec<Event>),
     /// State and timers.
     ByKey {
         input: usize,
         windowing: Windowing,
+        lateness_ms: i64,
         by_key: ByKey,
     },
     Map {
@@ -72,8 +73,7 @@ pub(crate) enum Op {
         input: usize,
     },
     Flatten {
-        left: usize,
-        right: usize,
+        inputs: Vec<usize>,
     },
     /// Group by key, then [`fold`]; in one stage or in two.
     Group {
@@ -93,6 +93,24 @@ pub(crate) enum Op {
         input: usize,
         reshuffled: bool,
     },
+    /// Groups by key, with any trigger; nothing reads its panes.
+    Panes {
+        input: usize,
+        firing: Firing,
+        one_stage: bool,
+    },
+    /// A splittable DoFn that is told when the job is drained; nothing reads what it makes.
+    Steps {
+        input: usize,
+        steps: Steps,
+    },
+}
+
+impl Op {
+    /// Whether nothing reads what it makes.
+    pub(crate) fn is_leaf(&self) -> bool {
+        matches!(self, Op::Panes { .. } | Op::Steps { .. })
+    }
 }
 
 /// What happens in a script.
@@ -101,16 +119,6 @@ pub(crate) enum Event {
     Elements(Vec<Element>),
     Watermark(i64),
     TimePasses(i64),
-}
-
-/// A windowing strategy whose windows fire once, since nothing here is late.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Grouping {
-    pub(crate) windowing: Windowing,
-    pub(crate) output_time: OutputTime,
-    pub(crate) lateness_ms: i64,
-    /// Whether the trigger is spelled out: then its stage may wait for all of its input.
-    pub(crate) spelled_out: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -168,81 +176,6 @@ pub(crate) fn at_position(value: u64, position: u64) -> u64 {
     (value * 5 + position * 13) % VALUES
 }
 
-impl Windowing {
-    /// The windows of an element at a time.
-    pub(crate) fn assign(self, time: i64) -> Vec<Span> {
-        match self {
-            Windowing::Global => vec![None],
-            Windowing::Fixed { size, offset } => {
-                let start = time - (time - offset).rem_euclid(size);
-                vec![Some((start, start + size))]
-            }
-            Windowing::Sliding { size, period, offset } => {
-                let last = time - (time - offset).rem_euclid(period);
-                let starts = (0..).map(|back| last - back * period).take_while(|start| start + size > time);
-                starts.map(|start| Some((start, start + size))).collect()
-            }
-            Windowing::Sessions { gap } => vec![Some((time, time + gap))],
-            Windowing::Merged => panic!("no element is assigned to merged windows"),
-        }
-    }
-
-    /// The one window of a side input for main windows that end with `time`.
-    pub(crate) fn side_window(self, time: i64) -> Span {
-        match self {
-            Windowing::Global => None,
-            Windowing::Sliding { size, period, offset } => {
-                let start = time - (time - offset).rem_euclid(period);
-                Some((start, start + size))
-            }
-            _ => self.assign(time)[0],
-        }
-    }
-
-    pub(crate) fn coder(self) -> WindowCoder {
-        if self == Windowing::Global { WindowCoder::Global } else { WindowCoder::Interval }
-    }
-
-    /// What a collection with these windows says.
-    pub(crate) fn strategy(self) -> WindowingStrategy {
-        let grouping = Grouping { windowing: self, output_time: OutputTime::EndOfWindow, lateness_ms: 0, spelled_out: false };
-        grouping.strategy()
-    }
-}
-
-impl Grouping {
-    pub(crate) fn strategy(self) -> WindowingStrategy {
-        let window_fn = match self.windowing {
-            Windowing::Global => WindowFn::Global,
-            Windowing::Fixed { size, offset } => WindowFn::Fixed { size: Duration(size), offset: Duration(offset) },
-            Windowing::Sliding { size, period, offset } => {
-                WindowFn::Sliding { size: Duration(size), period: Duration(period), offset: Duration(offset) }
-            }
-            Windowing::Sessions { gap } => WindowFn::Sessions { gap: Duration(gap) },
-            Windowing::Merged => panic!("merged windows are not grouped again here"),
-        };
-        let merging =
-            if matches!(self.windowing, Windowing::Sessions { .. }) { Merging::NeedsMerge } else { Merging::NonMerging };
-        let once = Trigger::AfterEndOfWindow { early: None, late: None };
-        WindowingStrategy {
-            window_fn,
-            window_coder: self.windowing.coder(),
-            merging,
-            trigger: if self.spelled_out { once } else { Trigger::Default },
-            accumulation: Accumulation::Discarding,
-            output_time: self.output_time,
-            closing: ClosingBehavior::IfNonEmpty,
-            on_time: OnTimeBehavior::Always,
-            allowed_lateness: Duration(self.lateness_ms),
-        }
-    }
-}
-
-/// The last timestamp of a window.
-pub(crate) fn end_of(window: Span) -> i64 {
-    window.map_or(Timestamp::GLOBAL_WINDOW_END.millis(), |(_, end)| end - 1)
-}
-
 /// The elements of a step, given those of all steps before it.
 pub(crate) fn interpret(op: &Op, made: &[Vec<Element>]) -> Vec<Element> {
     match op {
@@ -251,7 +184,7 @@ pub(crate) fn interpret(op: &Op, made: &[Vec<Element>]) -> Vec<Element> {
             let elements = |event: &Event| if let Event::Elements(elements) = event { elements.clone() } else { Vec::new() };
             events.iter().flat_map(elements).collect()
         }
-        Op::ByKey { input, by_key, .. } => by_key.interpret(&made[*input]),
+        Op::ByKey { input, lateness_ms, by_key, .. } => by_key.interpret(&made[*input], *lateness_ms),
         Op::Map { input, function, .. } => {
             let apply = |element: &Element| {
                 let applied = function.apply(element.key, element.value);
@@ -268,8 +201,8 @@ pub(crate) fn interpret(op: &Op, made: &[Vec<Element>]) -> Vec<Element> {
             made[*input].iter().flat_map(assign).collect()
         }
         Op::Reshuffle { input } => made[*input].clone(),
-        Op::Flatten { left, right } => made[*left].iter().chain(&made[*right]).cloned().collect(),
-        Op::Group { input, grouping, .. } => group(&made[*input], grouping.windowing, grouping.output_time),
+        Op::Flatten { inputs } => inputs.iter().flat_map(|input| &made[*input]).cloned().collect(),
+        Op::Group { input, grouping, .. } => grouping.interpret(&made[*input]),
         Op::Side { input, side, access, windowing } => {
             let look_up = |element: &Element| {
                 let window = windowing.side_window(end_of(element.window));
@@ -288,42 +221,6 @@ pub(crate) fn interpret(op: &Op, made: &[Vec<Element>]) -> Vec<Element> {
             };
             made[*input].iter().flat_map(process).collect()
         }
+        Op::Panes { .. } | Op::Steps { .. } => Vec::new(),
     }
-}
-
-fn group(elements: &[Element], windowing: Windowing, output_time: OutputTime) -> Vec<Element> {
-    let mut groups: BTreeMap<(u8, Span), Vec<&Element>> = BTreeMap::new();
-    for element in elements {
-        groups.entry((element.key, element.window)).or_default().push(element);
-    }
-    if matches!(windowing, Windowing::Sessions { .. }) {
-        groups = merge(groups);
-    }
-    let fire = |((key, window), elements): ((u8, Span), Vec<&Element>)| {
-        let times = elements.iter().map(|element| element.time);
-        let time = match output_time {
-            OutputTime::EndOfWindow => end_of(window),
-            OutputTime::Earliest => times.min().unwrap(),
-            OutputTime::Latest => times.max().unwrap(),
-        };
-        let values: Vec<u64> = elements.iter().map(|element| element.value).collect();
-        Element { key, value: fold(&values), time, window }
-    };
-    groups.into_iter().map(fire).collect()
-}
-
-/// Joins windows of a key that overlap. Groups come by key and start.
-fn merge(groups: BTreeMap<(u8, Span), Vec<&Element>>) -> BTreeMap<(u8, Span), Vec<&Element>> {
-    let mut merged: Vec<(u8, (i64, i64), Vec<&Element>)> = Vec::new();
-    for ((key, window), elements) in groups {
-        let (start, end) = window.expect("sessions are intervals");
-        match merged.last_mut() {
-            Some((last_key, last, all)) if *last_key == key && start < last.1 => {
-                last.1 = last.1.max(end);
-                all.extend(elements);
-            }
-            _ => merged.push((key, (start, end), elements)),
-        }
-    }
-    merged.into_iter().map(|(key, window, elements)| ((key, Some(window)), elements)).collect()
 }
