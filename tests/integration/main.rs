@@ -15,6 +15,7 @@ mod go;
 mod java;
 mod kill;
 mod reports;
+mod sessions;
 mod small_jobs;
 mod stalls;
 mod wheel;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::steps::{cargo, run, step, target};
 
 /// Examples that are components.
-const EXAMPLES: &[&str] = &["wordcount"];
+const EXAMPLES: &[&str] = &["wordcount", "sessions"];
 
 /// Where built components lie, `NAME.wasm`.
 pub(crate) fn folder() -> PathBuf {

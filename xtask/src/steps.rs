@@ -11,10 +11,11 @@ use anyhow::{Context, Result, bail};
 /// The packages that are built, checked and tested together in release. Cargo unifies features over the selection, so any other
 /// selection would build RocksDB and Cranelift once more. Guests are apart: their libraries would change the features of the host's.
 pub(crate) const HOST: &[&str] =
-    &["--release", "--workspace", "--exclude", "purlin", "--exclude", "purlin-macros", "--exclude", "wordcount"];
+    &["--release", "--workspace", "--exclude=purlin", "--exclude=purlin-macros", "--exclude=wordcount", "--exclude=sessions"];
 
 /// Guest libraries and examples, run natively.
-pub(crate) const GUESTS: &[&str] = &["--release", "--package", "purlin", "--package", "purlin-macros", "--package", "wordcount"];
+pub(crate) const GUESTS: &[&str] =
+    &["--release", "--package=purlin", "--package=purlin-macros", "--package=wordcount", "--package=sessions"];
 
 /// The root of the checkout: as cargo says while it runs this, since several checkouts may share the folder that this was built in.
 pub(crate) fn root() -> PathBuf {

@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("purlin", &["purlin-macros"]),
     ("purlin-macros", &[]),
     ("wordcount", &["purlin"]),
+    ("sessions", &["purlin"]),
     ("test-guest", &["purlin"]),
     ("tests", &[]),
     ("xtask", &[]),

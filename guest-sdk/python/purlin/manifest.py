@@ -11,6 +11,9 @@ from typing import Any, Iterator, Optional
 
 SECTION = "purlin:manifest"
 PACKAGE_VERSION = "0.1.0"
+ROLES = ("pardo", "keyed-pardo")
+STATE_KINDS = ("value", "bag", "combining", "map", "set", "ordered-list")
+TIME_DOMAINS = ("event-time", "processing-time")
 
 _CORE_MODULE = b"\0asm\x01\0\0\0"
 _COMPONENT = b"\0asm\x0d\0\x01\0"
@@ -42,12 +45,38 @@ class Output:
 
 
 @dataclasses.dataclass(frozen=True)
+class State:
+    """A state of a transform: value, bag, combining, map, set or ordered-list."""
+
+    name: str
+    kind: str
+    coder: Coder
+    key: Optional[Coder] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Timer:
+    """A family of timers of a transform: event-time or processing-time."""
+
+    name: str
+    domain: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Transform:
     """A DoFn of the component."""
 
     name: str
     input: Coder
     outputs: tuple[Output, ...]
+    states: tuple[State, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    expiration: Optional[str] = None
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether it has state or timers, and therefore pairs as input."""
+        return bool(self.states or self.timers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,10 +153,26 @@ def _parse(manifest: dict[str, Any]) -> Manifest:
 
 
 def _transform(transform: dict[str, Any]) -> Transform:
-    if transform["role"] != "pardo":
-        raise ManifestError(f"role {transform['role']} of transform {transform['name']} is not supported, only pardo")
+    if transform["role"] not in ROLES:
+        names = " and ".join(ROLES)
+        raise ManifestError(f"role {transform['role']} of transform {transform['name']} is not supported, only {names}")
     outputs = tuple(Output(output["tag"], _coder(output["coder"])) for output in transform["outputs"])
-    return Transform(transform["name"], _coder(transform["input"]), outputs)
+    states = tuple(_state(state) for state in transform.get("states", []))
+    timers = tuple(_timer(timer) for timer in transform.get("timers", []))
+    return Transform(transform["name"], _coder(transform["input"]), outputs, states, timers, transform.get("expiration"))
+
+
+def _state(state: dict[str, Any]) -> State:
+    if state["kind"] not in STATE_KINDS:
+        raise ManifestError(f"state {state['name']} is a {state['kind']}, which is not supported")
+    key = state.get("key")
+    return State(state["name"], state["kind"], _coder(state["coder"]), _coder(key) if key else None)
+
+
+def _timer(timer: dict[str, Any]) -> Timer:
+    if timer["domain"] not in TIME_DOMAINS:
+        raise ManifestError(f"timer {timer['name']} is of {timer['domain']}, which is not supported")
+    return Timer(timer["name"], timer["domain"])
 
 
 def _coder(coder: dict[str, Any]) -> Coder:

@@ -16,12 +16,14 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_expansion_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.portability import artifact_service
 
+from purlin import state_specs
 from purlin.manifest import Coder, Transform, read_manifest
 
 URN = "purlin:transform:wasm_pardo:v1"
 DOFN_URN = "purlin:dofn:wasm:v1"
 ENVIRONMENT_URN = "purlin:env:wasm_component:v1"
-WORLD = "purlin:dofn/stateless@0.1.0"
+STATELESS_WORLD = "purlin:dofn/stateless@0.1.0"
+STATEFUL_WORLD = "purlin:dofn/stateful@0.1.0"
 
 # Coders that a component takes elements, and the host windows, in. A runner wraps others before they reach the environment.
 CAPABILITIES = tuple(
@@ -38,6 +40,7 @@ CAPABILITIES = tuple(
         "global_window",
         "interval_window",
         "windowed_value",
+        "timer",
     )
 )
 
@@ -84,9 +87,9 @@ def dofn_payload(name: str, config: bytes) -> bytes:
     return _varint(len(encoded)) + encoded + _varint(len(config)) + config
 
 
-def environment_payload(sha256: str) -> bytes:
-    """Payload of the environment: which component, by digest, and which world it is of."""
-    return json.dumps({"sha256": sha256, "world": WORLD}, separators=(",", ":"), sort_keys=True).encode()
+def environment_payload(sha256: str, world: str) -> bytes:
+    """Payload of the environment: which component, by digest, and the least world that has what is used of it."""
+    return json.dumps({"sha256": sha256, "world": world}, separators=(",", ":"), sort_keys=True).encode()
 
 
 class _Expansion:
@@ -130,6 +133,10 @@ class _Expansion:
         payload = beam_runner_api_pb2.ParDoPayload(
             do_fn=beam_runner_api_pb2.FunctionSpec(urn=DOFN_URN, payload=dofn_payload(self._transform.name, self._config))
         )
+        if self._transform.is_stateful:
+            strategy = components.windowing_strategies[input_collection.windowing_strategy_id]
+            state_specs.add_to(payload, self._transform, coders, strategy.window_coder_id)
+            response.requirements.extend(state_specs.requirements(self._transform))
         response.transform.CopyFrom(
             beam_runner_api_pb2.PTransform(
                 unique_name=placeholder.unique_name,
@@ -151,7 +158,7 @@ class _Expansion:
         staged_name = f"{self._digest[:16]}-{os.path.basename(self._path)}"
         return beam_runner_api_pb2.Environment(
             urn=ENVIRONMENT_URN,
-            payload=environment_payload(self._digest),
+            payload=environment_payload(self._digest, STATEFUL_WORLD if self._transform.is_stateful else STATELESS_WORLD),
             capabilities=CAPABILITIES,
             dependencies=[
                 beam_runner_api_pb2.ArtifactInformation(
@@ -196,6 +203,17 @@ class _CoderWriter:
             )
             self._ids[coder] = coder_id
         return self._ids[coder]
+
+    def write_timer(self, key: Coder, window_coder_id: str) -> str:
+        """The coder of timers of keys with this coder, in windows whose coder is in the pipeline already."""
+        coder_id = f"{self._namespace}_timer_coder"
+        self._components.coders[coder_id].CopyFrom(
+            beam_runner_api_pb2.Coder(
+                spec=beam_runner_api_pb2.FunctionSpec(urn=common_urns.coders.TIMER.urn),
+                component_coder_ids=[self.write(key), window_coder_id],
+            )
+        )
+        return coder_id
 
 
 def _read_coder(components: beam_runner_api_pb2.Components, coder_id: str) -> Coder:

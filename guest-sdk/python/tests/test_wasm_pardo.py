@@ -108,13 +108,83 @@ class WordCount(unittest.TestCase):
         self.assertNotEqual(self.proto.components.environments[upper.environment_id].urn, ENVIRONMENT_URN)
 
 
+class Stateful(unittest.TestCase):
+    """State and timers of the manifest become those of the pipeline."""
+
+    def setUp(self):
+        pair = coder("kv", coder("string_utf8"), coder("varint"))
+        states = [
+            {"name": kind, "kind": kind, "coder": coder("varint")}
+            for kind in ("value", "bag", "combining", "set", "ordered-list")
+        ]
+        states.append({"name": "map", "kind": "map", "key": coder("bytes"), "coder": coder("double")})
+        timers = [
+            {"name": "gap", "domain": "event-time"},
+            {"name": "poll", "domain": "processing-time"},
+            {"name": "end", "domain": "event-time"},
+        ]
+        keyed = {**transform("visits", pair, output=coder("varint")), "role": "keyed-pardo", "states": states}
+        path = component_file(self, {**keyed, "timers": timers, "expiration": "end"})
+        pipeline = beam.Pipeline()
+        clicks = pipeline | beam.Create([("a", 1)]).with_output_types(tuple[str, int])
+        clicks | beam.WindowInto(window.FixedWindows(60)) | "Visits" >> WasmParDo(path, "visits")
+        self.proto = optimized(pipeline)
+        self.visits = wasm_transforms(self.proto)["Visits"]
+        self.payload = beam_runner_api_pb2.ParDoPayload.FromString(self.visits.spec.payload)
+
+    def coder(self, coder_id):
+        coder = self.proto.components.coders[coder_id]
+        return coder.spec.urn.removeprefix("beam:coder:").removesuffix(":v1")
+
+    def test_states_are_of_their_kind(self):
+        specs = self.payload.state_specs
+        kinds = {name: (spec.WhichOneof("spec"), spec.protocol.urn) for name, spec in specs.items()}
+        bag, multimap = "beam:user_state:bag:v1", "beam:user_state:multimap:v1"
+        self.assertEqual(
+            kinds,
+            {
+                "value": ("read_modify_write_spec", bag),
+                "bag": ("bag_spec", bag),
+                "combining": ("combining_spec", bag),
+                "map": ("map_spec", multimap),
+                "set": ("set_spec", multimap),
+                "ordered-list": ("ordered_list_spec", "beam:user_state:ordered_list:v1"),
+            },
+        )
+        self.assertEqual(self.coder(specs["combining"].combining_spec.accumulator_coder_id), "varint")
+        self.assertEqual(self.coder(specs["map"].map_spec.key_coder_id), "bytes")
+        self.assertEqual(self.coder(specs["map"].map_spec.value_coder_id), "double")
+
+    def test_timers_are_of_key_and_window(self):
+        families = self.payload.timer_family_specs
+        domains = {name: family.time_domain for name, family in families.items()}
+        event, processing = beam_runner_api_pb2.TimeDomain.EVENT_TIME, beam_runner_api_pb2.TimeDomain.PROCESSING_TIME
+        self.assertEqual(domains, {"gap": event, "poll": processing, "end": event})
+        timer = self.proto.components.coders[families["gap"].timer_family_coder_id]
+        self.assertEqual(timer.spec.urn, common_urns.coders.TIMER.urn)
+        self.assertEqual([self.coder(part) for part in timer.component_coder_ids], ["string_utf8", "interval_window"])
+        self.assertEqual(self.payload.on_window_expiration_timer_family_spec, "end")
+
+    def test_the_runner_is_told_what_it_takes(self):
+        self.assertLessEqual(
+            {"beam:requirement:pardo:stateful:v1", "beam:requirement:pardo:on_window_expiration:v1"},
+            set(self.proto.requirements),
+        )
+        environment = self.proto.components.environments[self.visits.environment_id]
+        self.assertEqual(json.loads(environment.payload)["world"], "purlin:dofn/stateful@0.1.0")
+
+
+def component_file(test, *transforms):
+    file = tempfile.NamedTemporaryFile(suffix=".wasm")
+    test.addCleanup(file.close)
+    file.write(CORE_MODULE + manifest(list(transforms)))
+    file.flush()
+    return file.name
+
+
 class ByHand(unittest.TestCase):
     def component(self, *transforms):
-        file = tempfile.NamedTemporaryFile(suffix=".wasm")
-        self.addCleanup(file.close)
-        file.write(CORE_MODULE + manifest(list(transforms)))
-        file.flush()
-        return file.name
+        return component_file(self, *transforms)
 
     def test_several_outputs_are_a_dictionary_with_types(self):
         numbers = coder("kv", coder("bytes"), coder("iterable", coder("double")))

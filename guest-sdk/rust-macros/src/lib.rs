@@ -1,8 +1,9 @@
-//! `#[dofn]` and `#[derive(Outputs)]` of the `purlin` crate, where they are documented and tested.
+//! `#[dofn]`, `#[derive(Outputs)]` and `#[derive(States)]` of the `purlin` crate, where they are documented and tested.
 
 mod dofn;
 mod lifetimes;
 mod outputs;
+mod states;
 
 use proc_macro::TokenStream;
 
@@ -26,4 +27,10 @@ pub fn dofn(arguments: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Outputs)]
 pub fn outputs(item: TokenStream) -> TokenStream {
     outputs::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a struct of states and timers those of a stateful DoFn; the names of the fields are their ids.
+#[proc_macro_derive(States)]
+pub fn states(item: TokenStream) -> TokenStream {
+    states::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -6,19 +6,23 @@ use syn::{Data, DeriveInput, Error, Fields, Result, Type};
 
 pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(item)?;
+    let fields = fields(&input, "outputs", "output")?;
+    Ok(implementation(&input.ident, &fields))
+}
+
+/// Names and types of a struct's fields, of which there is one for each `one`.
+pub(crate) fn fields(input: &DeriveInput, what: &str, one: &str) -> Result<Vec<(Ident, Type)>> {
     let Data::Struct(data) = &input.data else {
-        return Err(Error::new_spanned(&input.ident, "outputs are a struct with one field per output"));
+        return Err(Error::new_spanned(&input.ident, format!("{what} are a struct with one field per {one}")));
     };
     let Fields::Named(fields) = &data.fields else {
-        return Err(Error::new_spanned(&input.ident, "outputs are a struct with named fields"));
+        return Err(Error::new_spanned(&input.ident, format!("{what} are a struct with named fields")));
     };
     if !input.generics.params.is_empty() {
-        return Err(Error::new_spanned(&input.generics, "outputs of a DoFn have no parameters"));
+        return Err(Error::new_spanned(&input.generics, format!("{what} of a DoFn have no parameters")));
     }
     let fields = fields.named.iter();
-    let fields: Vec<(Ident, Type)> =
-        fields.map(|field| (field.ident.clone().expect("fields are named"), field.ty.clone())).collect();
-    Ok(implementation(&input.ident, &fields))
+    Ok(fields.map(|field| (field.ident.clone().expect("fields are named"), field.ty.clone())).collect())
 }
 
 /// `impl Outputs` for a struct of outputs.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::stateful::Window;
 use crate::{Decode, Outputs};
 
 /// Any error of user code. Its text, with its sources, is what the user of the pipeline reads.
@@ -25,11 +26,13 @@ pub struct Reads {
 impl Reads {
     /// Elements only.
     pub const NOTHING: Reads = Reads { timestamps: false, windows: false, panes: false };
+    /// Elements and timestamps.
+    pub const TIMESTAMPS: Reads = Reads { timestamps: true, windows: false, panes: false };
     /// Everything.
     pub const ALL: Reads = Reads { timestamps: true, windows: true, panes: true };
 }
 
-/// A ParDo's function without state, timers and side inputs.
+/// A ParDo's function without state, timers and side inputs; with state and timers it is a [`crate::StatefulDoFn`].
 ///
 /// An instance lives for many bundles, never two at a time. After an error or a panic it is given up, and the bundle is
 /// run again, or not, by another one.
@@ -89,6 +92,9 @@ pub trait DoFn: Sized + 'static {
     fn finish_bundle(&mut self, _out: &mut Self::Out) -> Result<()> {
         Ok(())
     }
+
+    /// The instance is given up in an orderly way. Not called after a failure; nothing may depend on it.
+    fn teardown(&mut self) {}
 }
 
 /// What is known of the element that is being processed.
@@ -97,12 +103,39 @@ pub struct Context<'a> {
     timestamp_ms: Option<i64>,
     windows: Option<&'a [u8]>,
     pane: Option<&'a [u8]>,
+    run: Option<(Window<'a>, i64)>,
 }
 
 impl<'a> Context<'a> {
     /// A context for tests of DoFns and for those that call them.
     pub fn new(timestamp_ms: Option<i64>, windows: Option<&'a [u8]>, pane: Option<&'a [u8]>) -> Self {
-        Context { timestamp_ms, windows, pane }
+        Context { timestamp_ms, windows, pane, run: None }
+    }
+
+    /// The same for a stateful DoFn: the element's only window, and processing time, in milliseconds since the epoch.
+    pub fn of_run(self, window: Window<'a>, now_ms: i64) -> Self {
+        Context { run: Some((window, now_ms)), ..self }
+    }
+
+    /// Event time, if it is known.
+    pub(crate) fn timestamp(&self) -> Option<i64> {
+        self.timestamp_ms
+    }
+
+    /// The window that state and timers belong to.
+    ///
+    /// # Panics
+    /// Outside stateful DoFns: there, an element may be in several windows, see [`Context::windows`].
+    pub fn window(&self) -> Window<'a> {
+        self.run.expect("only elements of stateful DoFns are in one window").0
+    }
+
+    /// Processing time, in milliseconds since the epoch, when the batch of this element began.
+    ///
+    /// # Panics
+    /// Outside stateful DoFns.
+    pub fn now_ms(&self) -> i64 {
+        self.run.expect("only stateful DoFns know processing time").1
     }
 
     /// Event time, in milliseconds since the epoch.

@@ -55,8 +55,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether nothing is left.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How many bytes are left.
+    #[inline]
+    pub fn remaining(&self) -> usize {
+        self.0.len()
     }
 
     /// The next `count` bytes.

@@ -78,14 +78,7 @@ impl<T: Element> Output<T> {
     where
         T: for<'a> Decode<'a>,
     {
-        let mut values = Vec::new();
-        for segment in &self.raw.segments {
-            let mut reader = Reader::new(&segment.values);
-            for _ in 0..segment.ends.len() {
-                values.push(T::decode(&mut reader).expect("what an element writes it can read"));
-            }
-        }
-        values
+        self.raw.segments.into_iter().flat_map(Segment::into_values).collect()
     }
 }
 
@@ -185,6 +178,16 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Its elements.
+    ///
+    /// # Panics
+    /// When they are not of type `T`.
+    pub(crate) fn into_values<T: for<'a> Decode<'a>>(self) -> Vec<T> {
+        let mut reader = Reader::new(&self.values);
+        let value = |_| T::decode(&mut reader).expect("what an element writes it can read");
+        (0..self.ends.len()).map(value).collect()
+    }
+
     fn window_set(&self, number: usize) -> &[u8] {
         let start = if number == 0 { 0 } else { self.window_ends[number - 1] as usize };
         &self.window_bytes[start..self.window_ends[number] as usize]

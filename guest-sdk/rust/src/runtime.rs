@@ -3,10 +3,13 @@
 //! The boundary's own types stay in [`crate::component`]; here are plain ones that borrow from them.
 
 use crate::dofn::chain;
+use crate::keyed::Runs;
 use crate::manifest::Description;
 use crate::metrics::{Change, take_changes};
 use crate::output::Segment;
-use crate::{Context, Decode, DoFn, Outputs, Reader};
+use crate::state::Changes;
+use crate::timers::TimerChange;
+use crate::{Context, Decode, DecodeError, DoFn, Outputs, Reader};
 
 /// Input rows, as `types.batch` has them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,8 +32,13 @@ pub struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    fn get(&self, row: usize) -> Option<&'a [u8]> {
-        let entry = self.index.get(row).map_or(0, |entry| *entry as usize);
+    #[inline]
+    pub(crate) fn get(&self, row: usize) -> Option<&'a [u8]> {
+        self.entry(self.index.get(row).map_or(0, |entry| *entry as usize))
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, entry: usize) -> Option<&'a [u8]> {
         let end = *self.ends.get(entry)? as usize;
         let start = if entry == 0 { 0 } else { self.ends[entry - 1] as usize };
         self.bytes.get(start..end)
@@ -38,9 +46,55 @@ impl<'a> Column<'a> {
 }
 
 impl<'a> Input<'a> {
-    fn context(&self, row: usize) -> Context<'a> {
+    #[inline]
+    pub(crate) fn context(&self, row: usize) -> Context<'a> {
         let timestamp = if self.timestamps.len() == 1 { self.timestamps.first() } else { self.timestamps.get(row) };
         Context::new(timestamp.copied(), self.windows.get(row), self.panes.get(row))
+    }
+}
+
+/// Input rows with keys, as `keyed.keyed-batch` has them.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "the fields are those of keyed.keyed-batch")]
+pub struct KeyedInput<'a> {
+    pub rows: Input<'a>,
+    pub runs: Runs<'a>,
+    pub now_ms: i64,
+}
+
+/// Timers that are due, as `keyed.due-timers` has them.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "the fields are those of keyed.due-timers")]
+pub struct DueTimers<'a> {
+    pub runs: Runs<'a>,
+    pub families: &'a [u32],
+    pub tags: Rows<'a>,
+    pub fire: &'a [i64],
+    pub hold: &'a [i64],
+    pub now_ms: i64,
+}
+
+impl DueTimers<'_> {
+    /// Family, time to fire and hold.
+    pub(crate) fn at(&self, number: usize) -> Result<(u32, i64, i64), DecodeError> {
+        match (self.families.get(number), self.fire.get(number), self.hold.get(number)) {
+            (Some(family), Some(fire), Some(hold)) => Ok((*family, *fire, *hold)),
+            _ => Err(DecodeError("a timer lacks a column")),
+        }
+    }
+}
+
+/// `types.rows`
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "the fields are those of types.rows")]
+pub struct Rows<'a> {
+    pub bytes: &'a [u8],
+    pub ends: &'a [u32],
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn get(&self, row: usize) -> Option<&'a [u8]> {
+        Column { bytes: self.bytes, ends: self.ends, index: &[] }.entry(row)
     }
 }
 
@@ -51,6 +105,15 @@ pub struct Outcome {
     pub outputs: Vec<(u32, Segment)>,
     pub rejected: Vec<Rejection>,
     pub metrics: Vec<Change>,
+}
+
+/// What a keyed call did, as `keyed.keyed-outcome` has it.
+#[derive(Debug, Default)]
+#[allow(missing_docs, reason = "the fields are those of keyed.keyed-outcome")]
+pub struct KeyedOutcome {
+    pub outcome: Outcome,
+    pub changes: Changes,
+    pub timers: Vec<TimerChange>,
 }
 
 /// A refused row.
@@ -66,14 +129,26 @@ pub struct Rejection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure(pub String);
 
-/// An opened DoFn of any type.
+/// An opened DoFn of any type. One without keys is given batches, one with keys keyed batches and timers.
 pub trait Instance {
     /// Begins a bundle.
     fn start_bundle(&mut self) -> Result<Outcome, Failure>;
     /// Processes rows in order.
-    fn process(&mut self, input: &Input<'_>) -> Result<Outcome, Failure>;
+    fn process(&mut self, _input: &Input<'_>) -> Result<Outcome, Failure> {
+        Err(Failure("a transform with state or timers was given rows without keys".into()))
+    }
+    /// Processes rows of keys in order.
+    fn process_keyed(&mut self, _input: &KeyedInput<'_>) -> Result<KeyedOutcome, Failure> {
+        Err(Failure("a transform without state was given rows of keys".into()))
+    }
+    /// Calls back for timers in order.
+    fn on_timers(&mut self, _due: &DueTimers<'_>) -> Result<KeyedOutcome, Failure> {
+        Err(Failure("a transform without timers was given timers".into()))
+    }
     /// Ends a bundle.
     fn finish_bundle(&mut self) -> Result<Outcome, Failure>;
+    /// It is given up.
+    fn teardown(&mut self);
 }
 
 /// A transform that a component holds.
@@ -81,11 +156,11 @@ pub trait Instance {
 pub struct Registered {
     /// What it says of itself.
     pub description: Description,
-    open: Open,
+    pub(crate) open: Open,
 }
 
 /// Makes an instance from its configuration and the bytes of output that it may keep.
-type Open = fn(&[u8], usize) -> Result<Box<dyn Instance>, Failure>;
+pub(crate) type Open = fn(&[u8], usize) -> Result<Box<dyn Instance>, Failure>;
 
 impl Registered {
     /// The DoFn of a type.
@@ -102,11 +177,7 @@ impl Registered {
 fn open<D: DoFn>(config: &[u8], flush_bytes: usize) -> Result<Box<dyn Instance>, Failure> {
     let dofn = D::setup(config).map_err(|error| Failure(format!("setup: {}", chain(error.as_ref()))))?;
     let mut outputs = D::Out::new();
-    let mut index = 0;
-    outputs.each(|output| {
-        output.attach(index, flush_bytes);
-        index += 1;
-    });
+    attach(&mut outputs, flush_bytes);
     Ok(Box::new(Typed { dofn, outputs }))
 }
 
@@ -117,9 +188,8 @@ struct Typed<D: DoFn> {
 
 impl<D: DoFn> Instance for Typed<D> {
     fn start_bundle(&mut self) -> Result<Outcome, Failure> {
-        self.outputs.each(|output| output.begin_row(None));
-        let result = self.dofn.start_bundle(&mut self.outputs);
-        self.bundle_edge("start_bundle", result)
+        let dofn = &mut self.dofn;
+        Edges(&mut self.outputs).run("start_bundle", |outputs| dofn.start_bundle(outputs))
     }
 
     fn process(&mut self, input: &Input<'_>) -> Result<Outcome, Failure> {
@@ -130,17 +200,20 @@ impl<D: DoFn> Instance for Typed<D> {
             start = *end as usize;
             self.outputs.each(|output| output.begin_row(Some(row as u32)));
             if let Err((code, detail)) = self.process_row(value, &input.context(row)) {
-                self.withdraw(row as u32, &detail)?;
+                withdraw(&mut self.outputs, row as u32, &detail)?;
                 rejected.push(Rejection { row: row as u32, code, detail });
             }
         }
-        Ok(Outcome { rejected, ..self.take(Some(input.ends.len())) })
+        Ok(Outcome { rejected, ..take(&mut self.outputs, Some(input.ends.len())) })
     }
 
     fn finish_bundle(&mut self) -> Result<Outcome, Failure> {
-        self.outputs.each(|output| output.begin_row(None));
-        let result = self.dofn.finish_bundle(&mut self.outputs);
-        self.bundle_edge("finish_bundle", result)
+        let dofn = &mut self.dofn;
+        Edges(&mut self.outputs).run("finish_bundle", |outputs| dofn.finish_bundle(outputs))
+    }
+
+    fn teardown(&mut self) {
+        self.dofn.teardown();
     }
 }
 
@@ -154,27 +227,44 @@ impl<D: DoFn> Typed<D> {
         }
         self.dofn.process(element, cx, &mut self.outputs).map_err(|error| ("user", chain(error.as_ref())))
     }
+}
 
-    fn withdraw(&mut self, row: u32, detail: &str) -> Result<(), Failure> {
-        let mut whole = true;
-        self.outputs.each(|output| whole &= output.withdraw(row));
-        let partly = || Failure(format!("row {row} failed after a part of its output was handed over: {detail}"));
-        whole.then_some(()).ok_or_else(partly)
-    }
+/// Numbers the outputs, and says how much they may keep.
+pub(crate) fn attach(outputs: &mut impl Outputs, flush_bytes: usize) {
+    let mut index = 0;
+    outputs.each(|output| {
+        output.attach(index, flush_bytes);
+        index += 1;
+    });
+}
 
-    fn bundle_edge(&mut self, what: &str, result: crate::Result<()>) -> Result<Outcome, Failure> {
-        result.map_err(|error| Failure(format!("{what}: {}", chain(error.as_ref()))))?;
+/// Removes what came from a row that was refused.
+pub(crate) fn withdraw(outputs: &mut impl Outputs, row: u32, detail: &str) -> Result<(), Failure> {
+    let mut whole = true;
+    outputs.each(|output| whole &= output.withdraw(row));
+    let partly = || Failure(format!("row {row} failed after a part of its output was handed over: {detail}"));
+    whole.then_some(()).ok_or_else(partly)
+}
+
+/// What was emitted and counted since the last time.
+pub(crate) fn take(outputs: &mut impl Outputs, input_rows: Option<usize>) -> Outcome {
+    let mut taken = Vec::new();
+    outputs.each(|output| output.take(input_rows, |index, segment| taken.push((index, segment))));
+    Outcome { outputs: taken, rejected: Vec::new(), metrics: take_changes() }
+}
+
+/// The start and the finish of a bundle, where outputs have nothing to inherit from.
+pub(crate) struct Edges<'a, O: Outputs>(pub(crate) &'a mut O);
+
+impl<O: Outputs> Edges<'_, O> {
+    pub(crate) fn run(self, what: &str, call: impl FnOnce(&mut O) -> crate::Result<()>) -> Result<Outcome, Failure> {
+        self.0.each(|output| output.begin_row(None));
+        call(self.0).map_err(|error| Failure(format!("{what}: {}", chain(error.as_ref()))))?;
         let mut stray = false;
-        self.outputs.each(|output| stray |= output.take_stray());
+        self.0.each(|output| stray |= output.take_stray());
         if stray {
             return Err(Failure(format!("{what}: there is no input element to inherit from, use emit_windowed")));
         }
-        Ok(self.take(None))
-    }
-
-    fn take(&mut self, input_rows: Option<usize>) -> Outcome {
-        let mut outputs = Vec::new();
-        self.outputs.each(|output| output.take(input_rows, |index, segment| outputs.push((index, segment))));
-        Outcome { outputs, rejected: Vec::new(), metrics: take_changes() }
+        Ok(take(self.0, None))
     }
 }

@@ -61,6 +61,7 @@ impl Aside {
             input,
             timers: Vec::new(),
             state: self.shared.side_inputs.clone(),
+            now_ms: self.shared.spec.clock.now_ms(),
             outputs: Outputs::new(&self.spec, options),
             done: Box::new(move |_, result| {
                 // Whoever asked may have stopped waiting.

@@ -142,10 +142,6 @@ impl Lowering<'_> {
             self.note(at, "it names no environment to run in", MALFORMED);
         }
         let main = self.graph.node(at).main();
-        if keyed && environment.is_some_and(|environment| self.environments.is_wasm(environment)) {
-            let what = "it has state, timers or sorted input, and runs in a component, which has none";
-            self.note(at, what, "leave it to the SDK");
-        }
         if keyed && !self.has_keys(main) {
             self.note(
                 at,

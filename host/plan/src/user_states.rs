@@ -22,7 +22,7 @@ impl Lowering<'_> {
             let (id, main) = (node.id.clone(), node.mains.first().copied());
             let specs = node.sdk().and_then(|sdk| sdk.par_do.as_ref()).map(|par_do| par_do.state_specs.clone());
             let (Some(main), Some(specs)) = (main, specs) else { continue };
-            let known = self.known_around(main);
+            let known = self.known_to_states(at, main);
             for (state, spec) in &specs {
                 if let Some(kind) = self.state_kind(spec, &known) {
                     states.push(UserState { transform: TransformId::from(&id), state: state.clone(), kind });
@@ -30,6 +30,15 @@ impl Lowering<'_> {
             }
         }
         states
+    }
+
+    /// What the coders of a transform's states are made with. A component is given no descriptor that says so: it writes states
+    /// as it declares them.
+    fn known_to_states(&self, at: NodeRef, main: CollectionRef) -> Known {
+        match self.graph.node(at).sdk().and_then(|sdk| sdk.environment) {
+            Some(own) if self.environments.is_wasm(own) => Known::common([self.environments.get(own).capabilities.as_slice()]),
+            _ => self.known_around(main),
+        }
     }
 
     /// What the host and all SDKs that touch a collection know: the coders of states are made with it.

@@ -4,12 +4,11 @@
 mod generated {
     wasmtime::component::bindgen!({
         path: "../../wit/dofn-0.1.0",
-        world: "stateless",
+        world: "stateful",
         ownership: Borrowing { duplicate_if_necessary: true },
         imports: { default: trappable },
     });
 }
 
-pub(crate) use generated::exports::purlin::dofn::{describe, lifecycle};
-pub(crate) use generated::purlin::dofn::{host, types};
-pub(crate) use generated::{Stateless, StatelessPre};
+pub(crate) use generated::exports::purlin::dofn::{describe, describe_keyed, keyed, lifecycle, processor};
+pub(crate) use generated::purlin::dofn::{host, state, types};

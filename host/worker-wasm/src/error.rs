@@ -29,7 +29,9 @@ pub enum Error {
     #[error("not a valid WebAssembly file: {0}")]
     Invalid(String),
     /// It wants what no host of its world gives, for example WASI.
-    #[error("component imports {name}, which is not offered: a DoFn may import only purlin:dofn/host@0.1.0")]
+    #[error(
+        "component imports {name}, which is not offered: a DoFn may import only purlin:dofn/host@0.1.0 and purlin:dofn/state@0.1.0"
+    )]
     UnknownImport {
         /// The import.
         name: String,

@@ -7,6 +7,7 @@ use wasmtime::ResourceLimiter;
 
 use crate::Options;
 use crate::bindings::{host, types};
+use crate::state::StateCalls;
 
 /// How important a guest's message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +57,14 @@ pub(crate) enum LimitHit {
     Table { wanted: usize, max: usize },
     #[error("too much output: one call made more than {max} bytes")]
     Output { max: usize },
+    #[error("too many requests for state: more than {max} in one bundle")]
+    StateCalls { max: usize },
+    #[error("too much state read: more than {max} bytes in one bundle")]
+    StateRead { max: usize },
+    #[error("too many changes of state: more than {max} bytes in one bundle")]
+    StateChanges { max: usize },
+    #[error("too many changes of timers: more than {max} in one call")]
+    Timers { max: usize },
 }
 
 /// What a store knows of its guest.
@@ -76,6 +85,7 @@ pub(crate) struct HostState {
     messages_dropped: usize,
     /// The last message of level error in the running call: before a trap it mostly says why.
     pub(crate) last_error: Option<String>,
+    pub(crate) state: StateCalls,
 }
 
 impl HostState {
@@ -92,6 +102,7 @@ impl HostState {
             messages: 0,
             messages_dropped: 0,
             last_error: None,
+            state: StateCalls::default(),
         }
     }
 
@@ -113,6 +124,7 @@ impl HostState {
         }
         self.messages = 0;
         self.messages_dropped = 0;
+        self.state.end_bundle();
     }
 
     fn pass_on(&self, level: LogLevel, message: &str) {

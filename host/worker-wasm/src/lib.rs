@@ -3,6 +3,7 @@
 //! ```text
 //!  bytes -> artifact (kinds, manifest) -> engine (compile, cache, limits) -> Component
 //!  stage -> worker (slots) -> instance (store, calls, traps) -> columns (batches in and out)
+//!                                                            -> runs, state (keys, windows, state and timers)
 //! ```
 //!
 //! One [`WasmEngine`] per process; a [`Component`] per digest; in each slot one instance per component, rebuilt after a trap
@@ -17,13 +18,16 @@ mod compile_cache;
 mod component;
 mod engine;
 mod error;
+mod exports;
 mod host;
 mod instance;
 pub mod manifest;
 mod metrics;
 mod options;
 pub mod payload;
+mod runs;
 mod slot;
+mod state;
 mod trouble;
 
 pub use artifact::{Kind, pack};

@@ -1,12 +1,16 @@
 //! What a component says of itself, in the form of its manifest section (JSON) and of `describe.transforms()`.
 
+mod stateful;
+
 use std::collections::BTreeSet;
 
 use model::Coder;
 use serde::{Deserialize, Serialize};
 
+pub use stateful::{StateKind, StateManifest, TimeDomain, TimerManifest};
+
 use crate::Error;
-use crate::bindings::describe;
+use crate::bindings::{describe, describe_keyed};
 
 /// Version of the WIT package that manifests name.
 pub const PACKAGE_VERSION: &str = "0.1.0";
@@ -30,7 +34,7 @@ pub struct Manifest {
 pub struct TransformManifest {
     /// Its name, unique in the component.
     pub name: String,
-    /// `pardo`
+    /// `pardo`, or `keyed-pardo` with state and timers.
     pub role: String,
     /// Coder of input elements.
     pub input: CoderManifest,
@@ -38,6 +42,15 @@ pub struct TransformManifest {
     pub outputs: Vec<OutputManifest>,
     /// Columns besides the values that it reads: `timestamps`, `windows`, `panes`.
     pub reads: BTreeSet<String>,
+    /// States, by number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<StateManifest>,
+    /// Timer families, by number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timers: Vec<TimerManifest>,
+    /// The timer family that stands for the end of windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiration: Option<String>,
 }
 
 /// One output of a transform.
@@ -79,8 +92,12 @@ impl Manifest {
     }
 
     /// From what a component returned.
-    pub(crate) fn described(transforms: Vec<describe::Transform>) -> Result<Manifest, Error> {
-        let transforms = transforms.into_iter().map(described).collect::<Result<_, _>>()?;
+    pub(crate) fn described(
+        plain: Vec<describe::Transform>,
+        keyed: Vec<describe_keyed::KeyedTransform>,
+    ) -> Result<Manifest, Error> {
+        let plain = plain.into_iter().map(|transform| Described::of(transform)?.into_manifest());
+        let transforms = plain.chain(keyed.into_iter().map(stateful::described)).collect::<Result<_, _>>()?;
         Manifest { purlin: PACKAGE_VERSION.to_owned(), transforms }.checked()
     }
 
@@ -95,9 +112,13 @@ impl Manifest {
             if name.is_empty() || !names.insert(name) {
                 return refuse(format!("transform name `{name}` is empty or not unique"));
             }
-            if transform.role != "pardo" {
-                return refuse(format!("role {} of transform {name} is not supported, only pardo", transform.role));
+            if transform.role != "pardo" && !transform.is_keyed() {
+                return refuse(format!(
+                    "role {} of transform {name} is not supported, only pardo and keyed-pardo",
+                    transform.role
+                ));
             }
+            transform.check_keyed().map_err(|reason| Error::Manifest(format!("transform {name}: {reason}")))?;
             if let Some(column) =
                 transform.reads.iter().find(|column| !["timestamps", "windows", "panes"].contains(&column.as_str()))
             {
@@ -152,44 +173,61 @@ impl std::fmt::Display for CoderManifest {
     }
 }
 
-fn described(transform: describe::Transform) -> Result<TransformManifest, Error> {
-    let mut coders: Vec<CoderManifest> = Vec::new();
-    let mut nodes = Vec::new();
-    for coder in &transform.coders {
-        // Parts come before their whole, so they are there, and cannot nest for ever; a tree from shared parts is bounded.
-        let parts = coder.parts.iter().map(|part| coders.get(*part as usize).cloned());
-        let parts = parts.collect::<Option<Vec<_>>>();
-        let parts = parts.ok_or_else(|| {
-            Error::Describe(format!("a coder of transform {} has a part that does not come before it", transform.name))
-        })?;
-        let count = 1 + coder.parts.iter().map(|part| nodes[*part as usize]).sum::<usize>();
-        if count > NODES_MAX {
-            return Err(Error::Describe(format!("a coder of transform {} has more than {NODES_MAX} parts", transform.name)));
+/// A described transform with its coders as trees.
+struct Described {
+    name: String,
+    coders: Vec<CoderManifest>,
+    transform: describe::Transform,
+}
+
+impl Described {
+    fn of(transform: describe::Transform) -> Result<Self, Error> {
+        let mut coders: Vec<CoderManifest> = Vec::new();
+        let mut nodes = Vec::new();
+        for coder in &transform.coders {
+            // Parts come before their whole, so they are there, and cannot nest for ever; a tree from shared parts is bounded.
+            let parts = coder.parts.iter().map(|part| coders.get(*part as usize).cloned());
+            let parts = parts.collect::<Option<Vec<_>>>();
+            let parts = parts.ok_or_else(|| {
+                Error::Describe(format!("a coder of transform {} has a part that does not come before it", transform.name))
+            })?;
+            let count = 1 + coder.parts.iter().map(|part| nodes[*part as usize]).sum::<usize>();
+            if count > NODES_MAX {
+                return Err(Error::Describe(format!("a coder of transform {} has more than {NODES_MAX} parts", transform.name)));
+            }
+            if !coder.payload.is_empty() {
+                return Err(Error::Describe(format!(
+                    "coder {} of transform {} has a payload, which is not supported",
+                    coder.urn, transform.name
+                )));
+            }
+            nodes.push(count);
+            coders.push(CoderManifest { urn: coder.urn.clone(), parts });
         }
-        if !coder.payload.is_empty() {
-            return Err(Error::Describe(format!(
-                "coder {} of transform {} has a payload, which is not supported",
-                coder.urn, transform.name
-            )));
-        }
-        nodes.push(count);
-        coders.push(CoderManifest { urn: coder.urn.clone(), parts });
+        Ok(Described { name: transform.name.clone(), coders, transform })
     }
-    let coder = |index: u32| {
-        let missing = || Error::Describe(format!("transform {} names coder {index}, which it does not list", transform.name));
-        coders.get(index as usize).cloned().ok_or_else(missing)
-    };
-    let outputs = transform.outputs.iter();
-    let outputs = outputs.map(|output| Ok(OutputManifest { tag: output.tag.clone(), coder: coder(output.coder)? }));
-    let reads = &transform.reads;
-    let reads = [(reads.timestamps, "timestamps"), (reads.windows, "windows"), (reads.panes, "panes")];
-    Ok(TransformManifest {
-        name: transform.name.clone(),
-        role: "pardo".to_owned(),
-        input: coder(transform.input)?,
-        outputs: outputs.collect::<Result<_, Error>>()?,
-        reads: reads.into_iter().filter(|(read, _)| *read).map(|(_, column)| column.to_owned()).collect(),
-    })
+
+    fn coder(&self, index: u32) -> Result<CoderManifest, Error> {
+        let missing = || Error::Describe(format!("transform {} names coder {index}, which it does not list", self.name));
+        self.coders.get(index as usize).cloned().ok_or_else(missing)
+    }
+
+    fn into_manifest(self) -> Result<TransformManifest, Error> {
+        let outputs = self.transform.outputs.iter();
+        let outputs = outputs.map(|output| Ok(OutputManifest { tag: output.tag.clone(), coder: self.coder(output.coder)? }));
+        let reads = &self.transform.reads;
+        let reads = [(reads.timestamps, "timestamps"), (reads.windows, "windows"), (reads.panes, "panes")];
+        Ok(TransformManifest {
+            role: "pardo".to_owned(),
+            input: self.coder(self.transform.input)?,
+            outputs: outputs.collect::<Result<_, Error>>()?,
+            reads: reads.into_iter().filter(|(read, _)| *read).map(|(_, column)| column.to_owned()).collect(),
+            states: Vec::new(),
+            timers: Vec::new(),
+            expiration: None,
+            name: self.name,
+        })
+    }
 }
 
 /// Most nodes of one coder's tree.
@@ -229,5 +267,30 @@ mod tests {
         check("\"output\"", "\"\"", "output tag `` of transform count");
         check("\"reads\"", "\"state\"", "unknown field `state`");
         check("\"count\"", "\"\"", "transform name `` is empty");
+        check("\"reads\"", "\"expiration\":\"end\",\"reads\"", "transform count: role pardo has no state and no timers");
+    }
+
+    const KEYED: &str = r#"{"purlin":"0.1.0","transforms":[{"name":"visits","role":"keyed-pardo","input":{"urn":"beam:coder:kv:v1","parts":[{"urn":"beam:coder:bytes:v1"},{"urn":"beam:coder:varint:v1"}]},"outputs":[],"reads":[],"states":[{"name":"pages","kind":"map","key":{"urn":"beam:coder:bytes:v1"},"coder":{"urn":"beam:coder:varint:v1"}},{"name":"log","kind":"ordered-list","coder":{"urn":"beam:coder:varint:v1"}}],"timers":[{"name":"end","domain":"event-time"},{"name":"poll","domain":"processing-time"}],"expiration":"end"}]}"#;
+
+    #[test]
+    fn states_and_timers_are_checked() {
+        assert_eq!(Manifest::from_json(KEYED.as_bytes()).unwrap().to_json(), KEYED);
+        let check = |from: &str, to: &str, expected: &str| {
+            let changed = KEYED.replacen(from, to, 1);
+            assert_ne!(changed, KEYED);
+            let error = Manifest::from_json(changed.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        check("\"ordered-list\"", "\"heap\"", "unknown variant `heap`");
+        check("\"map\"", "\"bag\"", "transform visits: state `pages` is a bag, and only maps have a coder of keys");
+        check("\"ordered-list\"", "\"map\"", "state `log` is a map, and only maps");
+        check("\"log\"", "\"poll\"", "state or timer name `poll` is empty or not unique");
+        check(
+            "\"expiration\":\"end\"",
+            "\"expiration\":\"poll\"",
+            "there is no timer of event time `poll` for the end of windows",
+        );
+        check("beam:coder:kv:v1", "beam:coder:pair:v1", "its input has coder pair<bytes, varint>");
+        check("\"keyed-pardo\"", "\"pardo\"", "role pardo has no state and no timers");
     }
 }

@@ -26,6 +26,14 @@ pub struct Options {
     pub output_bytes_max: usize,
     /// Guests are asked to hand over outputs that are larger than this many bytes before a call returns.
     pub flush_bytes: u32,
+    /// Most requests for state of one instance in one bundle: pages that it reads, and changes that it hands over early.
+    pub state_calls_max: usize,
+    /// Most bytes of state that one instance may read in one bundle.
+    pub state_read_bytes_max: usize,
+    /// Most bytes of changes of state of one instance in one bundle, names of parts included.
+    pub state_change_bytes_max: usize,
+    /// Most timers that one call may set or clear.
+    pub timer_changes_max: usize,
     /// Messages below this level are dropped.
     pub log_level: LogLevel,
     /// Most messages of one instance in one bundle.
@@ -50,6 +58,10 @@ impl Default for Options {
             call_deadline_ms: 10_000,
             output_bytes_max: 64 << 20,
             flush_bytes: 256 << 10,
+            state_calls_max: 1_000_000,
+            state_read_bytes_max: 4 << 30,
+            state_change_bytes_max: 1 << 30,
+            timer_changes_max: 1_000_000,
             log_level: LogLevel::Info,
             log_messages_max: 1_000,
             log_message_bytes_max: 16 << 10,

@@ -11,6 +11,8 @@
 //!
 //! ```text
 //!  {"sha256":"<64 hex digits of the file's digest>","world":"purlin:dofn/stateless@0.1.0"}
+//!
+//! The world is the least that has what is used of the component.
 //! ```
 
 use model::reader::put_length_prefixed;
@@ -19,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::compile_cache::to_hex;
 
-/// The only world so far.
-pub const WORLD: &str = "purlin:dofn/stateless@0.1.0";
+/// The worlds of components, the least first.
+pub const WORLDS: [&str; 2] = ["purlin:dofn/stateless@0.1.0", "purlin:dofn/stateful@0.1.0"];
 
 /// A decoded payload of an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +41,15 @@ struct EnvironmentJson {
 impl EnvironmentPayload {
     /// The payload's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let json = EnvironmentJson { sha256: to_hex(&self.digest), world: WORLD.to_owned() };
+        let json = EnvironmentJson { sha256: to_hex(&self.digest), world: WORLDS[0].to_owned() };
         serde_json::to_vec(&json).expect("two strings are always JSON")
     }
 
     /// Reads what [`EnvironmentPayload::encode`] writes; the error says what is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let json: EnvironmentJson = serde_json::from_slice(bytes).map_err(|error| format!("component environment: {error}"))?;
-        if json.world != WORLD {
-            return Err(format!("component environment: world {} is not supported, only {WORLD}", json.world));
+        if !WORLDS.contains(&json.world.as_str()) {
+            return Err(format!("component environment: world {} is not supported, only {}", json.world, WORLDS.join(", ")));
         }
         let digest = from_hex(&json.sha256).ok_or_else(|| format!("component environment: `{}` is not a sha256", json.sha256))?;
         Ok(EnvironmentPayload { digest })
@@ -106,6 +108,7 @@ mod tests {
         let text = format!(r#"{{"sha256":"{}","world":"purlin:dofn/stateless@0.1.0"}}"#, "ab".repeat(32));
         assert_eq!(payload.encode(), text.as_bytes());
         assert_eq!(EnvironmentPayload::decode(text.as_bytes()), Ok(payload));
+        assert_eq!(EnvironmentPayload::decode(text.replace("stateless", "stateful").as_bytes()), Ok(payload));
         for (from, to, expected) in
             [("stateless", "source", "is not supported"), ("abab", "xyz", "is not a sha256"), ("world", "earth", "unknown field")]
         {

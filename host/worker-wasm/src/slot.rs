@@ -1,6 +1,7 @@
 //! The worker contract on top of instances: a stage is planned once, a slot runs its bundles.
 
 mod bisect;
+mod keyed;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -9,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use model::metrics::{MetricName, MetricValue};
-use model::{Batch, BundleId, EnvironmentId, ShardId};
+use model::{Batch, BundleId, EnvironmentId, FiredTimer, ShardId, TimerChange};
 use worker::body::{Body, Transforms};
-use worker::{Bundle, Error, Outcome, Outputs, Progress, Slot, StageSpec, Worker};
+use worker::{Bundle, Error, Outcome, Progress, Slot, StageSpec, StateAccess, Worker};
 
 use crate::bindings::types;
 use crate::columns::lift;
@@ -65,11 +66,7 @@ struct WasmSlot {
 
 impl Slot for WasmSlot {
     fn start(&mut self, bundle: Bundle) {
-        let Bundle { id, input, timers, outputs, done, .. } = bundle;
-        let outcome = match timers.is_empty() {
-            true => self.run(&input, outputs),
-            false => Err(Error::Protocol("a stage of stateless components was given timers".to_owned())),
-        };
+        let (id, outcome, done) = self.run(bundle);
         if outcome.is_err() {
             // Whatever a guest has in memory belongs to a bundle that never was.
             self.guests.instances.fill_with(|| None);
@@ -90,14 +87,21 @@ impl Slot for WasmSlot {
 }
 
 impl WasmSlot {
-    fn run(&mut self, input: &[Batch], mut outputs: Outputs) -> Result<Outcome, Error> {
+    fn run(&mut self, bundle: Bundle) -> (BundleId, Result<Outcome, Error>, worker::Completion) {
+        let Bundle { id, input, timers, mut outputs, state, now_ms, done, .. } = bundle;
         let sums = self.guests.plan.nodes.iter().map(|_| Sums::default()).collect();
-        let mut running = Running { guests: &mut self.guests, sums, closed: &self.closed };
-        let mut metrics = self.body.run(input, &mut outputs, &mut running)?;
-        metrics.extend(running.metrics());
-        let outcome = Outcome { outputs: outputs.finish()?, metrics, ..Outcome::default() };
-        self.guests.end_bundle();
-        Ok(outcome)
+        let (guests, closed) = (&mut self.guests, &*self.closed);
+        let mut running = Running { guests, sums, state, now_ms, timers: Vec::new(), closed };
+        let ran = self.body.run_with_timers(&input, &timers, &mut outputs, &mut running);
+        let outcome = ran.and_then(|mut metrics| {
+            let timers = std::mem::take(&mut running.timers);
+            metrics.extend(running.metrics());
+            Ok(Outcome { outputs: outputs.finish()?, metrics, timers, ..Outcome::default() })
+        });
+        if outcome.is_ok() {
+            self.guests.end_bundle();
+        }
+        (id, outcome, done)
     }
 }
 
@@ -131,11 +135,27 @@ impl Guests {
     }
 
     fn end_bundle(&mut self) {
-        for instance in &mut self.instances {
-            if instance.as_mut().is_some_and(Instance::end_bundle) {
-                *instance = None;
+        for component in 0..self.instances.len() {
+            if self.instances[component].as_mut().is_some_and(Instance::end_bundle) {
+                self.give_up(component);
             }
         }
+    }
+
+    /// Drops an instance in which nothing has failed.
+    fn give_up(&mut self, component: usize) {
+        let Some(mut instance) = self.instances[component].take() else { return };
+        for (node, handle) in self.plan.nodes.iter().zip(&self.handles) {
+            if let Some(node) = node.as_ref().filter(|node| node.component == component) {
+                instance.close(&node.id, *handle);
+            }
+        }
+    }
+}
+
+impl Drop for Guests {
+    fn drop(&mut self) {
+        (0..self.instances.len()).for_each(|component| self.give_up(component));
     }
 }
 
@@ -144,16 +164,34 @@ struct Running<'a> {
     guests: &'a mut Guests,
     /// By transform.
     sums: Vec<Sums>,
+    state: Arc<dyn StateAccess>,
+    now_ms: i64,
+    /// Changes of timers so far.
+    timers: Vec<TimerChange>,
     closed: &'a AtomicBool,
 }
 
 impl Running<'_> {
+    /// A call without keys. `input`: the rows, none at the edges of a bundle.
     fn call(
         &mut self,
         transform: usize,
         input: Option<&Batch>,
         call: impl FnOnce(&mut Instance, &Node, u32) -> Answer<types::Outcome>,
     ) -> Result<Vec<(usize, Batch)>, Error> {
+        match self.enter(transform, call)? {
+            Ok(Ok(outcome)) => self.collect(transform, outcome, input),
+            Ok(Err(failure)) => Err(self.guests.plan.node(transform).failure(failure)),
+            Err(trouble) => Err(self.blame(transform, &trouble, input)),
+        }
+    }
+
+    /// Calls the instance of a transform.
+    fn enter<T>(
+        &mut self,
+        transform: usize,
+        call: impl FnOnce(&mut Instance, &Node, u32) -> Answer<T>,
+    ) -> Result<Answer<T>, Error> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::Aborted);
         }
@@ -162,11 +200,7 @@ impl Running<'_> {
         let handle = self.guests.handles[transform];
         let node = self.guests.plan.node(transform);
         let instance = self.guests.instances[component].as_mut().expect("it was just made sure of");
-        match call(instance, node, handle) {
-            Ok(Ok(outcome)) => self.collect(transform, outcome, input),
-            Ok(Err(failure)) => Err(node.failure(failure)),
-            Err(trouble) => Err(self.blame(transform, &trouble, input)),
-        }
+        Ok(call(instance, node, handle))
     }
 
     fn collect(
@@ -221,7 +255,14 @@ impl Transforms for Running<'_> {
     }
 
     fn process(&mut self, transform: usize, input: &Batch) -> Result<Vec<(usize, Batch)>, Error> {
+        if self.guests.plan.node(transform).keyed.is_some() {
+            return self.process_keyed(transform, input);
+        }
         self.call(transform, Some(input), |instance, node, handle| instance.process(&node.id, handle, input, node.reads))
+    }
+
+    fn timers(&mut self, transform: usize, due: &[FiredTimer]) -> Result<Vec<(usize, Batch)>, Error> {
+        self.call_timers(transform, due)
     }
 
     fn finish(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error> {

@@ -3,6 +3,7 @@
 use wasmtime::{Trap, WasmBacktrace};
 
 use crate::host::{HostState, LimitHit};
+use crate::state::Refused;
 
 /// Why a call did not return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,11 @@ pub(crate) struct Trouble {
 
 /// Explains an error of wasmtime. The guest's last error message, if it logged one in this call, comes first.
 pub(crate) fn explain(error: &wasmtime::Error, state: &mut HostState) -> Trouble {
-    let (kind, what) = if let Some(limit) = error.downcast_ref::<LimitHit>() {
+    let refused = error.downcast_ref::<Refused>().and_then(|refused| match refused {
+        Refused::Limit(limit) => Some(limit),
+        _ => None,
+    });
+    let (kind, what) = if let Some(limit) = error.downcast_ref::<LimitHit>().or(refused) {
         (Kind::Limit, limit.to_string())
     } else if format!("{error:#}").contains("fuel allocated for hostcalls") {
         // wasmtime has no type for this one.

@@ -4,7 +4,7 @@
 //! ```text
 //!  start   transforms from the last to the first, so that what one emits finds its readers started
 //!  process every batch, depth first: a batch goes through the whole body before the next one enters
-//!  timers  those that are due, one after another
+//!  timers  those that are due, in their order, those of one transform together
 //!  finish  from the first to the last, for the same reason
 //! ```
 //!
@@ -53,8 +53,8 @@ pub trait Transforms {
     fn start(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error>;
     /// Rows arrive.
     fn process(&mut self, transform: usize, input: &Batch) -> Result<Vec<(usize, Batch)>, Error>;
-    /// A timer of the transform is due. Workers without timers leave this as it is.
-    fn timer(&mut self, _transform: usize, _timer: &FiredTimer) -> Result<Vec<(usize, Batch)>, Error> {
+    /// Timers of the transform are due, in this order. Workers without timers leave this as it is.
+    fn timers(&mut self, _transform: usize, _due: &[FiredTimer]) -> Result<Vec<(usize, Batch)>, Error> {
         Err(Error::Protocol("a timer is due in a worker that has none".to_owned()))
     }
     /// The bundle ends.
@@ -150,10 +150,12 @@ impl Body {
         for batch in input {
             run.deliver(0, batch, "the stage's input")?;
         }
-        for timer in timers {
-            let unknown = || Error::Protocol(format!("a timer of family {}, which the stage does not have", timer.family));
-            let transform = *self.families.get(timer.family).ok_or_else(unknown)?;
-            let made = run.transforms.timer(transform, timer)?;
+        if let Some(stray) = timers.iter().find(|timer| timer.family >= self.families.len()) {
+            return Err(Error::Protocol(format!("a timer of family {}, which the stage does not have", stray.family)));
+        }
+        for due in timers.chunk_by(|one, next| self.families[one.family] == self.families[next.family]) {
+            let transform = self.families[due[0].family];
+            let made = run.transforms.timers(transform, due)?;
             run.deliver_all(transform, made)?;
         }
         for transform in &self.runs {

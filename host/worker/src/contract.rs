@@ -34,6 +34,8 @@ pub struct Bundle {
     pub timers: Vec<FiredTimer>,
     /// User state and side inputs.
     pub state: Arc<dyn StateAccess>,
+    /// Processing time when the bundle started, in milliseconds since the epoch, by the clock that timers fire by.
+    pub now_ms: i64,
     /// Takes the output.
     pub outputs: Outputs,
     /// Takes the result.

@@ -70,6 +70,7 @@ impl Shard {
             input,
             timers,
             state,
+            now_ms: self.job_time(now_ms),
             outputs,
             done: Box::new(move |bundle, result| {
                 // A shard that has ended does not listen any more.

@@ -344,9 +344,13 @@ impl Transforms for Running<'_> {
         self.call(transform, |context| input.iter().try_for_each(|row| dofn(row, context)))
     }
 
-    fn timer(&mut self, transform: usize, timer: &FiredTimer) -> Result<Vec<(usize, Batch)>, Error> {
+    fn timers(&mut self, transform: usize, due: &[FiredTimer]) -> Result<Vec<(usize, Batch)>, Error> {
         let on_timer = self.slot.on_timer[transform].clone().expect("only keyed DoFns have timers");
-        self.call(transform, |context| on_timer(timer, context))
+        let mut made = Vec::new();
+        for timer in due {
+            made.extend(self.call(transform, |context| on_timer(timer, context))?);
+        }
+        Ok(made)
     }
 
     fn finish(&mut self, _transform: usize) -> Result<Vec<(usize, Batch)>, Error> {

@@ -220,6 +220,7 @@ impl Harness {
             input: vec![rows(input, stage.source.window_coder)],
             timers: Vec::new(),
             state: Arc::new(Bag::default()),
+            now_ms: 0,
             outputs,
             done: Box::new(move |_, result| sender.send(result).unwrap()),
         });

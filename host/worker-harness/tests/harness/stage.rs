@@ -184,6 +184,7 @@ pub(crate) fn start(
         input,
         timers,
         state,
+        now_ms: 0,
         outputs,
         done: Box::new(move |bundle, result| {
             assert_eq!(bundle, BundleId(id));

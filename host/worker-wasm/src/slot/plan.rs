@@ -10,7 +10,7 @@ use crate::Component;
 use crate::bindings::types;
 use crate::columns::Reads;
 use crate::host::cut;
-use crate::manifest::{CoderManifest, TransformManifest};
+use crate::manifest::{CoderManifest, StateManifest, TimeDomain, TransformManifest};
 use crate::payload::DofnPayload;
 use crate::trouble::Trouble;
 
@@ -34,8 +34,20 @@ pub(super) struct Node {
     pub(super) name: String,
     pub(super) config: Vec<u8>,
     pub(super) reads: Reads,
+    /// What it has besides, if it has state or timers.
+    pub(super) keyed: Option<Keyed>,
     /// By the guest's number of an output: its index in the spec, or none where the pipeline does not use it.
     pub(super) outputs: Vec<Option<usize>>,
+}
+
+/// State and timers of a DoFn.
+pub(super) struct Keyed {
+    /// By the guest's number.
+    pub(super) states: Arc<[StateManifest]>,
+    /// By the guest's number of a timer family: its number in the stage.
+    pub(super) families: Vec<usize>,
+    /// Coder of the input.
+    pub(super) input: Coder,
 }
 
 /// Longest message of a guest in an error, in bytes.
@@ -57,7 +69,8 @@ impl Plan {
                 plan.nodes.push(None);
                 continue;
             }
-            let (manifest, node) = plan.resolve(transform, components)?;
+            let (manifest, mut node) = plan.resolve(transform, components)?;
+            node.keyed = node.keyed_of(&manifest, stage)?;
             if let Some(input) = input {
                 node.check_coder("input", &manifest.input, &input)?;
             }
@@ -112,6 +125,7 @@ impl Plan {
             name: payload.name,
             config: payload.config,
             reads: Reads::of(&manifest),
+            keyed: None,
             outputs,
         };
         Ok((manifest, node))
@@ -140,6 +154,30 @@ fn user_error(transform: &TransformSpec, reason: &str) -> Error {
 }
 
 impl Node {
+    /// Resolves state and timers. The stage's timer families of this transform must be those that the component declares.
+    fn keyed_of(&self, manifest: &TransformManifest, stage: &StageSpec) -> Result<Option<Keyed>, Error> {
+        let family =
+            |name: &str| stage.timer_families.iter().position(|family| family.transform == self.id && family.family == *name);
+        let mut mine = stage.timer_families.iter().filter(|family| family.transform == self.id);
+        if let Some(stray) = mine.find(|it| !manifest.timers.iter().any(|timer| timer.name == it.family)) {
+            return Err(self.error(&format!("the pipeline names a timer family `{}` that it does not have", stray.family)));
+        }
+        if !manifest.is_keyed() {
+            return Ok(None);
+        }
+        let families = manifest.timers.iter().map(|timer| {
+            let missing = || self.error(&format!("the pipeline does not name its timer family `{}`", timer.name));
+            let number = family(&timer.name).ok_or_else(missing)?;
+            match stage.timer_families[number].event_time == (timer.domain == TimeDomain::EventTime) {
+                true => Ok(number),
+                false => Err(self.error(&format!("the pipeline names its timer family `{}` in another time domain", timer.name))),
+            }
+        });
+        let families = families.collect::<Result<_, _>>()?;
+        let (states, input) = (manifest.states.clone().into(), self.model_coder(&manifest.input)?);
+        Ok(Some(Keyed { states, families, input }))
+    }
+
     fn check_coder(&self, what: &str, declared: &CoderManifest, given: &Coder) -> Result<(), Error> {
         if self.model_coder(declared)? == *given {
             return Ok(());

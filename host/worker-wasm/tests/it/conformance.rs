@@ -20,5 +20,5 @@ impl Subject for Wasm {
     }
 }
 
-// Components have no state and no timers: `conformance_by_key` is not for them.
 worker::conformance!(Wasm);
+worker::conformance_by_key!(Wasm);

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use model::batch::Row;
 use model::metrics::{MetricName, MetricValue};
 use model::{
-    Batch, BatchBuilder, BundleId, Coder, EnvironmentId, ShardId, StageId, Timestamp, TransformId, WindowCoder, pane, urn, window,
+    Batch, BatchBuilder, BundleId, Coder, EnvironmentId, FiredTimer, ShardId, StageId, Timestamp, TransformId, WindowCoder, pane,
+    urn, window,
 };
 use worker::outputs::OutputOptions;
 use worker::{
@@ -80,13 +81,17 @@ impl Transform<'_> {
     }
 
     pub(crate) fn open_in(&self, engine: &WasmEngine, component: Arc<Component>) -> Result<Fixture, Error> {
+        self.open_stage(engine, component, self.stage())
+    }
+
+    pub(crate) fn open_stage(&self, engine: &WasmEngine, component: Arc<Component>, stage: StageSpec) -> Result<Fixture, Error> {
         let logs: Arc<Mutex<Vec<(LogLevel, String)>>> = Arc::default();
         let sink = logs.clone();
         let log = move |entry: &worker_wasm::LogEntry<'_>| {
             sink.lock().expect("no test panics while it logs").push((entry.level, entry.message.to_owned()))
         };
         let worker = engine.worker_logging_to(BTreeMap::from([(EnvironmentId(0), component)]), Arc::new(log));
-        let stage = Arc::new(self.stage());
+        let stage = Arc::new(stage);
         Ok(Fixture { slot: worker.open(stage.clone(), ShardId(0))?, stage, logs })
     }
 
@@ -98,6 +103,16 @@ impl Transform<'_> {
 
 impl Fixture {
     pub(crate) fn run(&mut self, input: Vec<Batch>) -> Result<Outcome, Error> {
+        self.run_keyed(input, Vec::new(), Arc::new(NoState))
+    }
+
+    /// One bundle of rows or timers on some state. Its clock stands at one second.
+    pub(crate) fn run_keyed(
+        &mut self,
+        input: Vec<Batch>,
+        timers: Vec<FiredTimer>,
+        state: Arc<dyn StateAccess>,
+    ) -> Result<Outcome, Error> {
         let result = Arc::new(Mutex::new(None));
         let done = result.clone();
         let stager: worker::outputs::Stager = Arc::new(|batch| Ok(Box::new(batch)));
@@ -106,8 +121,9 @@ impl Fixture {
             id: BundleId(0),
             shard: ShardId(0),
             input,
-            timers: Vec::new(),
-            state: Arc::new(NoState),
+            timers,
+            state,
+            now_ms: 1_000,
             outputs: Outputs::new(&self.stage, options),
             done: Box::new(move |_, outcome| *done.lock().expect("it is locked for a moment") = Some(outcome)),
         });

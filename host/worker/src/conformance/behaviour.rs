@@ -11,7 +11,8 @@ use super::harness::{Dofn, ENVIRONMENT, Subject};
 use crate::Worker;
 use crate::reference::{DOFN_NATIVE, Emitter, NativeDoFn, NativeWorker, TimerId};
 
-/// What a DoFn does with elements of the `bytes` coder. Timestamps, windows and panes are kept.
+/// What a DoFn does with elements of the `bytes` coder. Timestamps, windows and panes are kept. Those with state and timers read
+/// pairs of `bytes` and make `bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
     /// Emits every element.
@@ -29,13 +30,12 @@ pub enum Behaviour {
     Edges,
     /// Emits every element, adds one to [`METRIC_COUNTER`] and the element's length to [`METRIC_DISTRIBUTION`].
     Measure,
-    /// Does with its state [`STATE`], a bag of `bytes` by the element's second byte and window, what the first byte says: `+`
-    /// adds the rest of the element, `-` clears, `?` emits the members one after another, each with its length in front,
-    /// `!` fails after it has added the rest.
+    /// Does with its state [`STATE`], a bag of `bytes`, what the first byte of the value says: `+` adds the rest of the value, `-`
+    /// clears, `?` emits the members one after another, each with its length in front, `!` fails after it has added the rest.
     Remember,
-    /// Sets (`+`) or clears (`-`) the timer of family [`FAMILY`] whose key is the element's second byte and whose tag is the rest.
-    /// It is to fire at the element's time and holds nothing. When a timer fires, emits `fired` and its tag at its time, and sets
-    /// it again for one millisecond later, holding what it held.
+    /// Sets (`+`) or clears (`-`) the timer of family [`FAMILY`] whose tag is the rest of the value. It is to fire at the element's
+    /// time and holds nothing. When a timer fires, emits `fired` and its tag at its time, and sets it again for one millisecond
+    /// later, holding what it held.
     Remind,
     /// Asks for every element to hear that its bundle is durable. Emits, as one byte, for how many elements it has heard so far,
     /// in whatever slot of the worker.
@@ -132,22 +132,31 @@ pub(super) fn element(content: &[u8]) -> Vec<u8> {
     value
 }
 
+/// The encoded key of a pair, the first byte of its value and the rest of it.
+fn pair<'a>(row: Row<'a>) -> (&'a [u8], u8, &'a [u8]) {
+    let mut reader = model::Reader::new(row.value);
+    reader.length_prefixed().expect("the suite's elements are well-formed");
+    let key = &row.value[..reader.position()];
+    let value = reader.length_prefixed().expect("the suite's elements are well-formed");
+    (key, value[0], &value[1..])
+}
+
 /// The one window of a row of the suite.
 fn window_of<'a>(row: Row<'a>) -> &'a [u8] {
     WindowCoder::Interval.windows_of(row.windows).expect("the suite's windows are intervals")[0]
 }
 
 fn remember(row: Row<'_>, out: &mut Emitter) -> Result<(), String> {
-    let (does, key, rest) = (content(row)[0], element(&content(row)[1..2]), element(&content(row)[2..]));
-    let members = out.bag(STATE, &key, window_of(row))?;
+    let (key, does, rest) = pair(row);
+    let members = out.bag(STATE, key, window_of(row))?;
     match does {
-        b'+' => members.append(&rest),
+        b'+' => members.append(&element(rest)),
         b'-' => members.clear(),
         b'?' => {
             out.emit(MAIN_TAG, Row { value: &element(&members.read()?), ..row });
             Ok(())
         }
-        _ => members.append(&rest).and(Err("this is too much".to_owned())),
+        _ => members.append(&element(rest)).and(Err("this is too much".to_owned())),
     }
 }
 
@@ -166,9 +175,9 @@ struct Remind;
 
 impl NativeDoFn for Remind {
     fn process(&mut self, row: Row<'_>, out: &mut Emitter) -> Result<(), String> {
-        let (content, key) = (content(row), element(&content(row)[1..2]));
-        let id = TimerId { family: FAMILY, tag: &content[2..], key: &key, window: window_of(row) };
-        match content[0] {
+        let (key, does, tag) = pair(row);
+        let id = TimerId { family: FAMILY, tag, key, window: window_of(row) };
+        match does {
             b'+' => out.set_timer(id, row.timestamp, Timestamp::MAX),
             _ => out.clear_timer(id),
         }

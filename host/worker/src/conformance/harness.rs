@@ -55,12 +55,21 @@ pub(super) struct StageBuilder<'a> {
     sinks: Vec<String>,
     windows: WindowCoder,
     families: Vec<TimerFamily>,
+    /// How elements of the source look.
+    input: Coder,
 }
 
 impl<'a> StageBuilder<'a> {
     pub(super) fn new(subject: &'a dyn Subject) -> Self {
         let (transforms, sinks, families) = (Vec::new(), Vec::new(), Vec::new());
-        StageBuilder { subject, stage: StageId(0), transforms, sinks, windows: WindowCoder::Interval, families }
+        let (windows, input) = (WindowCoder::Interval, Coder::Bytes);
+        StageBuilder { subject, stage: StageId(0), transforms, sinks, windows, families, input }
+    }
+
+    /// The source has pairs: see [`keyed_batch`].
+    pub(super) fn keyed(mut self) -> Self {
+        self.input = Coder::Kv(Box::new(Coder::Bytes), Box::new(Coder::Bytes));
+        self
     }
 
     /// Stages of one worker have different ids.
@@ -124,15 +133,15 @@ impl<'a> StageBuilder<'a> {
     }
 
     pub(super) fn build(self) -> Arc<StageSpec> {
-        let port = |transform: String, collection: &str| PortSpec {
+        let port = |transform: String, collection: &str, coder: &Coder| PortSpec {
             transform: TransformId::from(transform),
             collection: collection.to_owned(),
-            coder: Coder::Bytes,
+            coder: coder.clone(),
             window_coder: self.windows,
         };
         let deliveries = |index| vec![Delivery { stage: StageId(1), input: index, routing: Routing::Local, per_window: false }];
         let sinks = self.sinks.iter().zip(0..).map(|(collection, index)| SinkSpec {
-            port: port(format!("sink of {collection}"), collection),
+            port: port(format!("sink of {collection}"), collection, &Coder::Bytes),
             deliveries: deliveries(index),
         });
         Arc::new(self.subject.prepare(StageSpec {
@@ -142,7 +151,7 @@ impl<'a> StageBuilder<'a> {
             sinks: sinks.collect(),
             transforms: self.transforms,
             descriptor: Bytes::new(),
-            source: port("source".to_owned(), "in"),
+            source: port("source".to_owned(), "in", &self.input),
             timer_families: self.families,
             splittable: false,
         }))
@@ -156,8 +165,18 @@ pub(super) fn single(subject: &dyn Subject, behaviour: Behaviour) -> Arc<StageSp
 
 /// Rows with these contents, of different times, windows and panes.
 pub(super) fn batch(contents: &[&[u8]]) -> Batch {
+    rows(contents.iter().map(|content| element(content)))
+}
+
+/// As [`batch`], with pairs: the key is the second byte of what is given, the value all other bytes.
+pub(super) fn keyed_batch(contents: &[&[u8]]) -> Batch {
+    let pair = |content: &&[u8]| [element(&content[1..2]), element(&[&content[..1], &content[2..]].concat())].concat();
+    rows(contents.iter().map(pair))
+}
+
+fn rows(values: impl Iterator<Item = Vec<u8>>) -> Batch {
     let mut builder = BatchBuilder::new();
-    for (number, content) in contents.iter().enumerate() {
+    for (number, value) in values.enumerate() {
         let number = number as i64;
         let mut bytes = Vec::new();
         let start = number / 3 * 10;
@@ -166,7 +185,7 @@ pub(super) fn batch(contents: &[&[u8]]) -> Batch {
         let mut pane_bytes = Vec::new();
         if number % 2 == 0 { pane::PaneInfo::NO_FIRING } else { on_time }.encode(&mut pane_bytes);
         builder.push(Row {
-            value: &element(content),
+            value: &value,
             timestamp: Timestamp::from_millis(start + number % 3),
             windows: &window::single(&bytes),
             pane: &pane_bytes,
@@ -230,7 +249,8 @@ fn start_keyed(
         assert_eq!(bundle, BundleId(id), "a completion names its bundle");
         sender.send(result).expect("the case waits for the completion");
     };
-    slot.start(Bundle { id: BundleId(id), shard: ShardId(0), input, timers, state, outputs, done: Box::new(done) });
+    let (id, shard, done) = (BundleId(id), ShardId(0), Box::new(done));
+    slot.start(Bundle { id, shard, input, timers, state, now_ms: 0, outputs, done });
     receiver
 }
 

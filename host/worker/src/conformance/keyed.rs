@@ -7,7 +7,7 @@ use bytes::Bytes;
 use model::{Batch, FiredTimer, RawTime, ShardId, Timestamp, TransformId, WindowCoder, pane};
 
 use super::behaviour::{Behaviour, FAMILY, STATE, element};
-use super::harness::{StageBuilder, Subject, batch, batches, contents, run_keyed};
+use super::harness::{StageBuilder, Subject, batch, batches, contents, keyed_batch, run_keyed};
 use crate::{Error, Page, Slot, StageSpec, StateAccess, StateKey, TimerChange};
 
 /// Bags in memory, a page for each append.
@@ -48,11 +48,11 @@ impl StateAccess for Bags {
 }
 
 fn remembering(subject: &dyn Subject) -> (Arc<StageSpec>, Box<dyn Slot>) {
-    open(subject, StageBuilder::new(subject).par_do(Behaviour::Remember, "in", "out").sink("out").build())
+    open(subject, StageBuilder::new(subject).keyed().par_do(Behaviour::Remember, "in", "out").sink("out").build())
 }
 
 fn reminding(subject: &dyn Subject) -> (Arc<StageSpec>, Box<dyn Slot>) {
-    let builder = StageBuilder::new(subject).par_do(Behaviour::Remind, "in", "out").timers(FAMILY).sink("out");
+    let builder = StageBuilder::new(subject).keyed().par_do(Behaviour::Remind, "in", "out").timers(FAMILY).sink("out");
     open(subject, builder.build())
 }
 
@@ -72,7 +72,8 @@ fn check(subject: &dyn Subject, first: &[&[u8]], second: &[&[u8]], expected: &[V
     let bags: Arc<dyn StateAccess> = Arc::new(Bags::default());
     let mut read = Vec::new();
     for rows in [first, second] {
-        let outcome = run_keyed(slot.as_mut(), &stage, (vec![batch(rows)], Vec::new()), &bags).expect("the bundle succeeds");
+        let outcome =
+            run_keyed(slot.as_mut(), &stage, (vec![keyed_batch(rows)], Vec::new()), &bags).expect("the bundle succeeds");
         read.extend(contents(&outcome, 0));
     }
     assert_eq!(read, expected);
@@ -100,10 +101,10 @@ pub fn state_is_read_to_its_last_page(subject: &dyn Subject) {
     let bags: Arc<dyn StateAccess> = Arc::new(Bags::default());
     let mut all = Vec::new();
     for number in 0..100u8 {
-        run_keyed(slot.as_mut(), &stage, (vec![batch(&[&[b'+', b'k', number]])], Vec::new()), &bags).expect("succeeds");
+        run_keyed(slot.as_mut(), &stage, (vec![keyed_batch(&[&[b'+', b'k', number]])], Vec::new()), &bags).expect("succeeds");
         all.extend(element(&[number]));
     }
-    let outcome = run_keyed(slot.as_mut(), &stage, (vec![batch(&[b"?k"])], Vec::new()), &bags).expect("succeeds");
+    let outcome = run_keyed(slot.as_mut(), &stage, (vec![keyed_batch(&[b"?k"])], Vec::new()), &bags).expect("succeeds");
     assert_eq!(contents(&outcome, 0), [all]);
 }
 
@@ -111,14 +112,14 @@ pub fn state_is_read_to_its_last_page(subject: &dyn Subject) {
 pub fn state_that_cannot_be_had_fails_the_bundle(subject: &dyn Subject) {
     let (stage, mut slot) = remembering(subject);
     let closed: Arc<dyn StateAccess> = Arc::new(Bags { closed: true, ..Bags::default() });
-    let refused = run_keyed(slot.as_mut(), &stage, (vec![batch(&[b"?1"])], Vec::new()), &closed);
+    let refused = run_keyed(slot.as_mut(), &stage, (vec![keyed_batch(&[b"?1"])], Vec::new()), &closed);
     let message = refused.expect_err("there is no state").to_string();
     assert!(message.contains("there is no such state"), "{message}");
     let open: Arc<dyn StateAccess> = Arc::new(Bags::default());
-    let failed = run_keyed(slot.as_mut(), &stage, (vec![batch(&[b"!1a"])], Vec::new()), &open);
+    let failed = run_keyed(slot.as_mut(), &stage, (vec![keyed_batch(&[b"!1a"])], Vec::new()), &open);
     assert!(matches!(failed, Err(Error::User { .. })), "{failed:?}");
     let open: Arc<dyn StateAccess> = Arc::new(Bags::default());
-    let outcome = run_keyed(slot.as_mut(), &stage, (vec![batch(&[b"?1"])], Vec::new()), &open).expect("the slot works on");
+    let outcome = run_keyed(slot.as_mut(), &stage, (vec![keyed_batch(&[b"?1"])], Vec::new()), &open).expect("the slot works on");
     assert_eq!(contents(&outcome, 0), [Vec::<u8>::new()], "nothing is remembered from another bundle");
 }
 
@@ -138,7 +139,7 @@ fn first_window() -> Bytes {
 pub fn changes_of_timers_come_out_in_order(subject: &dyn Subject) {
     let (stage, mut slot) = reminding(subject);
     let bags: Arc<dyn StateAccess> = Arc::new(Bags::default());
-    let input = vec![batch(&[b"+1a", b"-1a", b"+2b"]), batch(&[b"+1a"])];
+    let input = vec![keyed_batch(&[b"+1a", b"-1a", b"+2b"]), keyed_batch(&[b"+1a"])];
     let outcome = run_keyed(slot.as_mut(), &stage, (input, Vec::new()), &bags).expect("succeeds");
     let latest = |key: &[u8], tag: &[u8]| {
         let mut of_timer = outcome.timers.iter().rev().filter(|change| change.key == element(key) && change.tag == tag);
@@ -148,7 +149,7 @@ pub fn changes_of_timers_come_out_in_order(subject: &dyn Subject) {
     let both = [change(b"a", b"1", Some((0, no_hold))), change(b"b", b"2", Some((2, no_hold)))];
     assert_eq!([latest(b"1", b"a"), latest(b"2", b"b")], both.map(Some));
     assert!(outcome.timers.iter().all(|change| change.family == 0 && change.window == first_window()));
-    let outcome = run_keyed(slot.as_mut(), &stage, (vec![batch(&[b"-1a"])], Vec::new()), &bags).expect("succeeds");
+    let outcome = run_keyed(slot.as_mut(), &stage, (vec![keyed_batch(&[b"-1a"])], Vec::new()), &bags).expect("succeeds");
     assert_eq!(outcome.timers, [change(b"a", b"1", None)], "nothing is left of the bundle before");
 }
 

@@ -182,8 +182,8 @@ impl Transforms for Running<'_> {
         self.call(transform, |dofn, emitter| input.iter().try_for_each(|row| dofn.process(row, emitter)))
     }
 
-    fn timer(&mut self, transform: usize, timer: &FiredTimer) -> Result<Vec<(usize, Batch)>, Error> {
-        self.call(transform, |dofn, emitter| dofn.on_timer(timer, emitter))
+    fn timers(&mut self, transform: usize, due: &[FiredTimer]) -> Result<Vec<(usize, Batch)>, Error> {
+        self.call(transform, |dofn, emitter| due.iter().try_for_each(|timer| dofn.on_timer(timer, emitter)))
     }
 
     fn finish(&mut self, transform: usize) -> Result<Vec<(usize, Batch)>, Error> {
