@@ -72,7 +72,8 @@ impl StateAccess for Memory {
                 let kept = entries(cells.get(&key).map_or(&[], Vec::as_slice), (start, end), false);
                 cells.insert(key, kept);
             }
-            _ => cells.retain(|part, _| *part != key && !is_part_of(part, &key)),
+            StateKey::MultimapKeys { .. } => cells.retain(|part, _| !is_part_of(part, &key)),
+            _ => drop(cells.remove(&key)),
         }
         Ok(())
     }
