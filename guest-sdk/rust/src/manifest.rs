@@ -15,8 +15,8 @@
 //!   "timers":[{"name":"gap","domain":"event-time"}],"expiration":"on_window_expiration"
 //! ```
 //!
-//! with `key` for maps only, no lists without members, and `expiration`, one of the timers, where the end of windows is asked for. The section's name is
-//! `purlin:manifest`. It says the same as `describe.transforms()` and `describe-keyed.transforms()` one after the other.
+//! with `key` for maps only, no lists without members, and `expiration`, one of the timers, where the end of windows is asked for.
+//! The section's name is `purlin:manifest`. It says the same as `describe.transforms()` and `describe-keyed.transforms()` one after the other.
 
 use crate::output::OutputSpec;
 use crate::state::{FieldKind, FieldSpec, States};

@@ -132,7 +132,8 @@ impl Grouping {
     /// Absorbs rows, then fires what is due at these clocks, at most `limits` worth of panes. Deterministic.
     ///
     /// A trigger that counts rows is asked after every one, so that its panes do not depend on which rows share a call; see
-    /// [`Grouping::gather`]. Others are asked once for all rows of a key. `merger` is asked about windows of a function that only an SDK knows.
+    /// [`Grouping::gather`]. Others are asked once for all rows of a key. `merger` is asked about windows of a function that only an
+    /// SDK knows.
     pub fn run(
         &self,
         rows: &[Batch],
