@@ -42,6 +42,8 @@ fn marked() {
     check(&files, &[("MARK", "it_validatesrunner")], "wheel-marked.txt", 44);
 }
 
+/// These are tests of Python's transforms before they are tests of runners: some expect that a handful of elements share one
+/// bundle, or that the values of a key come in the order of the input. So they have one shard.
 #[test]
 fn files() {
     let files = [
