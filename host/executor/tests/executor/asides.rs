@@ -3,20 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bytes::Bytes;
 use executor::Failure;
 use model::batch::Row;
 use model::window::IntervalWindow;
-use model::windowing::{Merging, Trigger, WindowFn, WindowingStrategy};
-use model::{Coder, Duration, Reader, Timestamp, WindowCoder, window};
-use plan::{Head, Routing};
+use model::{Reader, Timestamp};
 use worker::Error;
 
 use crate::dofns::{Context, Faultless, TestWorker};
-use crate::merging::merge_windows;
-use crate::plans::kv;
+use crate::merging::{group_in_merging_windows, merge_windows};
 use crate::rig::{Rig, results};
-use crate::rows::{Draft, decode};
+use crate::rows::Draft;
 
 /// Numbers in windows of ten milliseconds from their value on, grouped by the merging of `answer`.
 fn run(
@@ -25,31 +21,13 @@ fn run(
 ) -> Result<Vec<String>, Failure> {
     let mut draft = Draft::default();
     draft.source("numbers", numbers.iter().map(|number| (b"key".to_vec(), *number)).collect::<Vec<_>>());
-    let stage = draft.plans.stage("assign", Head::Plain, &[("numbers", Routing::RoundRobin)], "unassigned");
-    draft.plans.transform(stage, "assign", "unassigned", Some(("assigned", kv(), WindowCoder::Interval)));
-    draft.dofn("assign", |row, context| {
-        let start = Timestamp::from_millis(decode(row.value).1 as i64);
-        let mut bytes = Vec::new();
-        IntervalWindow { start, end: start.plus(Duration(10)) }.encode(&mut bytes);
-        context.emit(Row { windows: &window::single(&bytes), timestamp: start, ..row });
-        Ok(())
-    });
-    let strategy = WindowingStrategy {
-        window_fn: WindowFn::Custom { urn: "test".to_owned(), spec: Bytes::new(), environment: None },
-        window_coder: WindowCoder::Interval,
-        merging: Merging::NeedsMerge,
-        trigger: Trigger::Default,
-        ..WindowingStrategy::global()
-    };
-    let stage = draft.plans.stage("group", Head::Grouping(Box::new(strategy)), &[("assigned", Routing::ByKey)], "groups");
-    draft.plans.transform(stage, "group", "groups", None);
+    group_in_merging_windows(&mut draft);
     draft.dofn("group", |row, context| {
         let mut reader = Reader::new(row.value);
         reader.length_prefixed().unwrap();
         context.count(&format!("of {}", reader.be_i32().unwrap()), 1);
         Ok(())
     });
-    draft.plans.merging(stage, "merge", Coder::IntervalWindow);
     draft.dofn("merge", answer);
     let mut rig = Rig::new(draft.plans.build(), TestWorker::new(Arc::new(draft.dofns), Arc::new(Faultless)), 2);
     rig.options.retries = 1;

@@ -10,14 +10,15 @@ use executor::Failure;
 use ledger::memory::{Fault, MemoryLedger};
 use model::batch::Row;
 use model::window::IntervalWindow;
-use model::windowing::{Merging, Trigger, WindowFn, WindowingStrategy};
-use model::{Coder, Duration, FiredTimer, ShardId, StageId, TimeDomain, Timestamp, WindowCoder, window};
+use model::windowing::{WindowFn, WindowingStrategy};
+use model::{Duration, FiredTimer, ShardId, StageId, TimeDomain, Timestamp, WindowCoder, window};
 use plan::{Head, Routing, ScriptEvent, WindowMapping};
 use worker::{Error, Progress};
 
 use crate::control::Forgetful;
 use crate::dofns::{Access, Answer, Context, Faultless, Manner, TestWorker, TimerId, global_row};
 use crate::keyed::{head, key_of};
+use crate::merging::group_in_merging_windows;
 use crate::plans::kv;
 use crate::rig::{Rig, create};
 use crate::rows::{Draft, decode, encode};
@@ -242,24 +243,7 @@ fn a_report_that_never_arrives() {
 fn an_answer_about_windows_that_does_not_come() {
     let mut draft = Draft::default();
     draft.source("numbers", [(b"a".to_vec(), 0), (b"a".to_vec(), 5)]);
-    let stage = draft.plans.stage("assign", Head::Plain, &[("numbers", Routing::RoundRobin)], "unassigned");
-    draft.plans.transform(stage, "assign", "unassigned", Some(("assigned", kv(), WindowCoder::Interval)));
-    draft.dofn("assign", |row, context| {
-        let (mut bytes, start) = (Vec::new(), Timestamp::from_millis(decode(row.value).1 as i64));
-        IntervalWindow { start, end: start.plus(Duration(10)) }.encode(&mut bytes);
-        context.emit(Row { windows: &window::single(&bytes), ..row });
-        Ok(())
-    });
-    let strategy = WindowingStrategy {
-        window_fn: WindowFn::Custom { urn: "test".to_owned(), spec: Bytes::new(), environment: None },
-        window_coder: WindowCoder::Interval,
-        merging: Merging::NeedsMerge,
-        trigger: Trigger::Default,
-        ..WindowingStrategy::global()
-    };
-    let stage = draft.plans.stage("group", Head::Grouping(Box::new(strategy)), &[("assigned", Routing::ByKey)], "groups");
-    draft.plans.transform(stage, "group", "groups", None);
-    draft.plans.merging(stage, "merge", Coder::IntervalWindow);
+    group_in_merging_windows(&mut draft);
     draft.dofn("group", |_, _| Ok(()));
     draft.dofn("merge", |_, _| Err(Error::Protocol("nobody will hear this".to_owned())));
     let run = rig(draft, Hangs::at("beam:transform:merge_windows:v1 of group"), 1).start();
