@@ -248,14 +248,17 @@ mod tests {
         assert_eq!(manifest.transforms[0].input.model_coder(), Ok(Coder::Kv(Box::new(Coder::StringUtf8), Box::new(iterable))));
     }
 
+    /// Changes a good manifest in one place: the error says what is wrong with it.
+    fn assert_refused(good: &str, from: &str, to: &str, expected: &str) {
+        let changed = good.replacen(from, to, 1);
+        assert_ne!(changed, good);
+        let error = Manifest::from_json(changed.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
     #[test]
     fn what_is_not_supported_is_named() {
-        let check = |from: &str, to: &str, expected: &str| {
-            let changed = GOOD.replacen(from, to, 1);
-            assert_ne!(changed, GOOD);
-            let error = Manifest::from_json(changed.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-        };
+        let check = |from: &str, to: &str, expected: &str| assert_refused(GOOD, from, to, expected);
         check("0.1.0", "0.2.0", "purlin:dofn 0.2.0 is not supported");
         check("pardo", "combine", "role combine of transform count is not supported");
         check(
@@ -275,12 +278,7 @@ mod tests {
     #[test]
     fn states_and_timers_are_checked() {
         assert_eq!(Manifest::from_json(KEYED.as_bytes()).unwrap().to_json(), KEYED);
-        let check = |from: &str, to: &str, expected: &str| {
-            let changed = KEYED.replacen(from, to, 1);
-            assert_ne!(changed, KEYED);
-            let error = Manifest::from_json(changed.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-        };
+        let check = |from: &str, to: &str, expected: &str| assert_refused(KEYED, from, to, expected);
         check("\"ordered-list\"", "\"heap\"", "unknown variant `heap`");
         check("\"map\"", "\"bag\"", "transform visits: state `pages` is a bag, and only maps have a coder of keys");
         check("\"ordered-list\"", "\"map\"", "state `log` is a map, and only maps");
